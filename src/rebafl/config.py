@@ -1,0 +1,158 @@
+"""How do words in a file or on the command line become typed parameters?
+
+Each part of the project declares its parameters as a frozen, validated dataclass (`parameters`); this
+module merges layers of plain values and turns them into such objects, or says in one sentence which key
+is wrong and what is allowed. It knows none of the parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import date, time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+import tomli_w
+from pydantic.dataclasses import dataclass as validated_dataclass
+from typing_extensions import dataclass_transform
+
+from .errors import UserError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+Plain = dict[str, Any]
+"""What TOML holds: strings, numbers, booleans, lists and tables."""
+
+KIND = "kind"
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def parameters(cls: type[T]) -> type[T]:
+    """A class of named parameters: frozen, keyword-only, checked whenever one is made."""
+    config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return validated_dataclass(cls, frozen=True, kw_only=True, config=config)  # type: ignore[return-value]
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Make a `cls` from plain values; `where` is the section's name, for the message."""
+    try:
+        return cls(**{name: _frozen(value) for name, value in values.items()})
+    except pydantic.ValidationError as error:
+        raise UserError(_explain(error, cls, values, where)) from None
+
+
+def build_kind(kinds: Mapping[str, type[T]], values: Mapping[str, Any], where: str) -> T:
+    """Make the object that `values["kind"]` names, from the other values."""
+    rest = dict(values)
+    kind = rest.pop(KIND)
+    if kind not in kinds:
+        raise UserError(f"{where}: there is no {kind!r}{choices(str(kind), kinds)}.")
+    return build(kinds[kind], rest, where)
+
+
+def plain(thing: Any) -> Plain:
+    """The parameters of an object as plain values; parts that have a name carry it as their `kind`."""
+    values = {field.name: _plain_value(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
+    name = getattr(thing, "name", None)
+    return {KIND: name, **values} if isinstance(name, str) else values
+
+
+def merge(layers: Iterable[Mapping[str, Any]], sections: Iterable[str]) -> Plain:
+    """Later layers win, key by key. Naming another kind starts that section afresh.
+
+    `algorithm = "rebafl"` is short for `algorithm.kind = "rebafl"` wherever `sections` lists the key.
+    """
+    sections, merged = set(sections), {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name in sections and isinstance(value, str):
+                value = {KIND: value}
+            if not isinstance(value, Mapping):
+                if name in sections:
+                    raise UserError(f"{name} = {value!r}: give a name, or a table of settings.")
+                merged[name] = value
+                continue
+            old = merged.get(name, {})
+            fresh = not isinstance(old, Mapping) or value.get(KIND, old.get(KIND)) != old.get(KIND)
+            merged[name] = dict(value) if fresh else {**old, **value}
+    return merged
+
+
+def read_toml(path: Path) -> Plain:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"There is no settings file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path} cannot be read as TOML: {error}.") from None
+
+
+def write_toml(values: Mapping[str, Any]) -> str:
+    return tomli_w.dumps(values)
+
+
+def parse_assignments(words: Iterable[str]) -> Plain:
+    """`["rounds=5", "partition.classes=2"]` to nested plain values; what is no TOML value is a string."""
+    nested: Plain = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not all(name.split(".")):
+            raise UserError(f"{word!r} is not of the form KEY=VALUE, such as rounds=50.")
+        *path, last = name.split(".")
+        table = nested
+        for step in path:
+            below = table.setdefault(step, {})
+            if not isinstance(below, dict):  # algorithm=rebafl stood before algorithm.mu=0.1
+                below = table[step] = {KIND: below}
+            table = below
+        value = _value(text)
+        if isinstance(table.get(last), dict):  # algorithm.mu=0.1 stood before algorithm=rebafl
+            table[last][KIND] = value
+        else:
+            table[last] = value
+    return nested
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+    return text if isinstance(value, date | time | dict) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain_value(each) for each in value]
+    return plain(value) if dataclasses.is_dataclass(value) else value
+
+
+def choices(word: str, allowed: Iterable[str]) -> str:
+    names = sorted(allowed)
+    near = difflib.get_close_matches(word, names, n=1)
+    return (f" (did you mean {near[0]!r}?)" if near else "") + f"; there are: {', '.join(names)}"
+
+
+def _explain(error: pydantic.ValidationError, cls: type, values: Mapping[str, Any], where: str) -> str:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    full = f"{where}.{name}".strip(".")
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = [field.name for field in dataclasses.fields(cls)]
+        return f"Unknown key {full!r}{choices(name, known)}."
+    if first["type"] in ("missing", "missing_keyword_only_argument"):
+        return f"{full!r} must be given."
+    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    return f"{full} = {values[name]!r}: {reason}." if name in values else f"{where or cls.__name__}: {reason}."

@@ -1,0 +1,122 @@
+"""What is a data set, whoever made it? Four arrays, their class names, and how inputs are normalised."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+"""`x_train`, `y_train`, `x_test`, `y_test`; images as (n, height, width, channels)."""
+
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set in memory. Images are stored as they came (bytes stay bytes), channels last."""
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One input as a model sees it: (channels, height, width), or (features,)."""
+        size = tuple(self.x_train.shape[1:])
+        return (size[2], size[0], size[1]) if len(size) == 3 else size
+
+    def inputs(self, raw: Tensor) -> Tensor:
+        """Stored samples -> what a model reads: float32, normalised, channels-first in channels_last memory."""
+        x = raw.to(torch.float32)
+        if raw.dtype == torch.uint8:
+            x = x.div_(255)
+        x = (x - torch.tensor(self.mean)).div_(torch.tensor(self.std))
+        return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+
+    @cached_property
+    def digest(self) -> str:
+        return digest({name: getattr(self, name).numpy() for name in NAMES})
+
+
+def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
+    """SHA-256 over the four arrays, decoded: the same whichever archive they came from."""
+    total = hashlib.sha256()
+    for name in NAMES:
+        array = arrays[name]
+        total.update(f"{name} {array.shape} {array.dtype}".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
+    """Arrays from anywhere -> arrays in the one layout used here, or a sentence about what is wrong."""
+    missing = [name for name in NAMES if name not in arrays]
+    if missing:
+        raise UserError(f"{where} lacks {', '.join(missing)}; a data set needs {', '.join(NAMES)}.")
+    checked = {name: np.asarray(arrays[name]) for name in NAMES}
+    for part in ("train", "test"):
+        x, y = checked[f"x_{part}"], checked[f"y_{part}"]
+        if x.dtype.kind not in "uif" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+            raise UserError(f"{where}: x_{part} must hold finite numbers, not {x.dtype}.")
+        if y.ndim != 1 or y.dtype.kind not in "ui" or len(x) != len(y) or len(y) == 0 or y.min() < 0:
+            raise UserError(f"{where}: y_{part} must be one whole number from 0 up for each of x_{part}'s samples.")
+        checked[f"x_{part}"] = _layout(x, f"{where}: x_{part}")
+        checked[f"y_{part}"] = y.astype(np.int64)
+    if checked["x_train"].shape[1:] != checked["x_test"].shape[1:]:
+        raise UserError(
+            f"{where}: training samples have shape {checked['x_train'].shape[1:]}, "
+            f"test samples {checked['x_test'].shape[1:]}; make them alike."
+        )
+    return checked
+
+
+def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
+    if x.ndim == 3:
+        x = x[..., None]
+    elif x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3):
+        x = x.transpose(0, 2, 3, 1)
+    elif x.ndim not in (2, 4):
+        raise UserError(f"{where} has shape {x.shape}; images are (n, height, width[, channels]), vectors (n, features).")
+    return np.ascontiguousarray(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32)
+
+
+def from_arrays(
+    name: str,
+    arrays: Mapping[str, npt.NDArray[np.generic]],
+    classes: tuple[str, ...] | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+) -> Data:
+    """Checked arrays -> `Data`. Where no normalisation is given, that of the training inputs is used."""
+    count = 1 + int(max(arrays["y_train"].max(), arrays["y_test"].max()))
+    classes = classes or tuple(str(c) for c in range(count))
+    if len(classes) < count:
+        raise UserError(f"{name} has labels up to {count - 1} but only {len(classes)} classes.")
+    if mean is None or std is None:
+        mean, std = _moments(arrays["x_train"])
+    tensors = {key: torch.from_numpy(np.require(arrays[key], requirements=["C", "W"])) for key in NAMES}
+    labels = {key: tensors[key].to(torch.int64) for key in ("y_train", "y_test")}
+    return Data(name=name, classes=classes, mean=mean, std=std, **{**tensors, **labels})
+
+
+def _moments(x: npt.NDArray[np.generic]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    axes = tuple(range(x.ndim - 1)) if x.ndim == 4 else (0,)
+    mean = x.mean(axis=axes, dtype=np.float64) / scale
+    std = x.std(axis=axes, dtype=np.float64) / scale
+    std = np.where(std > 0, std, 1.0)  # a constant channel or feature stays constant
+    return tuple(map(float, mean)), tuple(map(float, std))

