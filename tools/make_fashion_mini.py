@@ -1,6 +1,6 @@
-"""Write the embedded data set: the first 600 training and 100 test images of each Fashion-MNIST class, in order.
+"""Write the embedded data set: the first 600 training and 100 test images of each Fashion-MNIST class, in order:
 
-    python tools/make_fashion_mini.py
+python tools/make_fashion_mini.py
 """
 
 from pathlib import Path

@@ -156,3 +156,31 @@ def _explain(error: pydantic.ValidationError, cls: type, values: Mapping[str, An
         return f"{full!r} must be given."
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     return f"{full} = {values[name]!r}: {reason}." if name in values else f"{where or cls.__name__}: {reason}."
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """One parameter, for people: its name, default and what it does within which range."""
+
+    name: str
+    default: str
+    about: str
+
+
+def describe(cls: type) -> list[Described]:
+    """The parameters of a `parameters` class as they were declared."""
+    schema = pydantic.TypeAdapter(cls).json_schema()
+    required = set(schema.get("required", ()))
+    return [
+        Described(name, "(must be given)" if name in required else str(entry.get("default")), _about(entry))
+        for name, entry in schema.get("properties", {}).items()
+    ]
+
+
+def _about(entry: Mapping[str, Any]) -> str:
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    typed = next((each for each in entry.get("anyOf", ()) if "type" in each), entry)
+    limits = [f"{sign} {typed[key]:g}" for key, sign in bounds.items() if key in typed]
+    if "enum" in entry:
+        limits = [" or ".join(map(str, entry["enum"]))]
+    return "; ".join([str(entry.get("description", "")), ", ".join(limits)]).strip("; ")

@@ -90,7 +90,9 @@ def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
     elif x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3):
         x = x.transpose(0, 2, 3, 1)
     elif x.ndim not in (2, 4):
-        raise UserError(f"{where} has shape {x.shape}; images are (n, height, width[, channels]), vectors (n, features).")
+        raise UserError(
+            f"{where} has shape {x.shape}; images are (n, height, width[, channels]), vectors (n, features)."
+        )
     return np.ascontiguousarray(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32)
 
 

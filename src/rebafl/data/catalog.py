@@ -181,7 +181,9 @@ def _found(known: Known) -> Arrays | None:
         try:
             arrays = _verified(known, place.read(folder), folder)
         except (ValueError, OSError) as error:
-            raise UserError(f"The copy of {known.name} in {folder} is no good ({error}); replace or remove it.") from None
+            raise UserError(
+                f"The copy of {known.name} in {folder} is no good ({error}); replace or remove it."
+            ) from None
         _store(known, arrays)
         return arrays
     return None

@@ -58,7 +58,13 @@ def download(url: str, target: Path, show: bool = True, timeout: float = TIMEOUT
 
 
 def _bar(show: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, disable=not show)
 
 

@@ -72,7 +72,8 @@ def _read(path: Path, classes: Sequence[str]) -> tuple[npt.NDArray[np.uint8], np
 def read_image(path: Path, shape: tuple[int, ...] | None = None) -> npt.NDArray[np.uint8]:
     """An image file as (height, width, channels) bytes, brought to a model's (channels, height, width) if given."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path) as file:
+            image: Image.Image = file
             grey = shape[0] == 1 if shape else image.mode in ("1", "L", "I", "I;16")
             image = image.convert("L" if grey else "RGB")
             if shape and image.size != (shape[2], shape[1]):

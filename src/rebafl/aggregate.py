@@ -1,0 +1,86 @@
+"""What does the server make of uploads? It refuses what cannot be right and averages the rest.
+
+Means are taken over named tensors in client-id order, accumulated in float64 and cast once, so that
+neither the order of arrival nor the number of workers can change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .tensors import Tensors, size
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What leaves a device: how the weights changed, what is shared besides, and the class counts."""
+
+    client: int
+    change: Tensors
+    counts: Tensor
+    shared: Tensors = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def bytes(self) -> int:
+        return size(self.change) + size(self.shared) + size({"counts": self.counts})
+
+
+def refusal(upload: Upload, change: Tensors, shared: Tensors, classes: int, most_samples: int) -> str | None:
+    """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected."""
+    counts = upload.counts
+    if counts.shape != (classes,) or counts.dtype != torch.int64:
+        return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
+    if bool((counts < 0).any()) or not 0 < upload.samples <= most_samples:
+        return f"impossible class counts {counts.tolist()}"
+    for title, found, expected in (
+        ("weights", upload.change, change),
+        ("shared values", upload.shared, shared),
+    ):
+        if found.keys() != expected.keys():
+            odd = sorted(found.keys() ^ expected.keys())
+            return f"{title}: missing or unknown {', '.join(odd)}"
+        for name, tensor in found.items():
+            like = expected[name]
+            if tensor.shape != like.shape or tensor.dtype != like.dtype:
+                return f"{title}: {name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
+            if not bool(torch.isfinite(tensor).all()):
+                return f"{title}: {name} holds NaN or infinity"
+    return None
+
+
+def weighted_mean(tensors: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+    """Σ weight * tensor / Σ weight for each name, in the order given, in float64."""
+    total = float(sum(weights))
+    mean: Tensors = {}
+    for name in tensors[0]:
+        mean[name] = torch.zeros_like(tensors[0][name], dtype=torch.float64, memory_format=torch.contiguous_format)
+        for each, weight in zip(tensors, weights, strict=True):
+            mean[name].add_(each[name].to(torch.float64), alpha=weight / total)
+    return mean
+
+
+def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
+    """weights + scale * change, cast once; what has no change stays as it is; counters are rounded."""
+    result = dict(weights)
+    for name, delta in change.items():
+        exact = weights[name].to(torch.float64) + scale * delta
+        result[name] = (exact if weights[name].is_floating_point() else exact.round()).to(weights[name].dtype)
+    return result
+
+
+def diversity(changes: Sequence[Tensors]) -> float:
+    """The paper's Λ: the mean squared distance of the local models from their (unweighted) average."""
+    mean = weighted_mean(changes, [1.0] * len(changes))
+    total = 0.0
+    for change in changes:
+        for name, centre in mean.items():
+            total += float((change[name].to(torch.float64) - centre).square().sum())
+    return total / len(changes)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..algorithm import Algorithm, Batch, Context, Device, Sent
+from ..config import parameters
+from ..losses import adjusted_cross_entropy, log_prior
+from ..models import Classifier
+
+
+@parameters
+class BsmFedAvg(Algorithm):
+    """FedAvg with balanced softmax: the client's class frequencies enter its softmax as a prior."""
+
+    name = "bsm-fedavg"
+    paper = "Chen & Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, 2022"
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        return Context(sent, device, {"prior": log_prior(device.counts, eps=0.0)})
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        return adjusted_cross_entropy(net(batch.x), batch.y, context.own["prior"])

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ..aggregate import Upload
+from ..algorithm import Algorithm, Batch, Context, Device, Sent, Server, Task
+from ..config import parameters
+from ..losses import adjusted_cross_entropy, log_prior
+from ..models import Classifier
+from ..prototypes import (
+    class_prototypes,
+    cycled_targets,
+    mean_prototypes,
+    transfer_features,
+    within_class_std,
+)
+from ..tensors import Tensors
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@parameters
+class ReBaFL(Algorithm):
+    """Relaxed balanced softmax, and features of other classes made from prototypes for the head.
+
+    `eps=1` switches the first part off, `mu=0` the second.
+    """
+
+    name = "rebafl"
+    paper = "Xu et al., Stabilizing and Improving Federated Learning with Non-IID Data and Client Dropout"
+
+    eps: Annotated[
+        Share | tuple[Share, ...],
+        Field(description="smoothing of the prior; several: client i has eps[i mod groups]"),
+    ] = 0.01
+    mu: Annotated[float, Field(ge=0, description="weight of the augmented features' loss")] = 0.1
+    lam: Annotated[float, Field(ge=0, description="scale of the transferred variation (λ)")] = 1.0
+    targets: Annotated[
+        Literal["all", "missing"],
+        Field(description="augment all classes with a prototype, or only missing ones"),
+    ] = "all"
+    noise: Annotated[
+        Literal["transfer", "gaussian"],
+        Field(description="variation around a prototype: local features', or drawn"),
+    ] = "transfer"
+    memory: Annotated[bool, Field(description="keep the last prototype of a class that nobody uploaded")] = False
+
+    def server_state(self, net: Classifier, task: Task) -> Tensors:
+        return {
+            "prototypes": torch.zeros(task.classes, task.features),
+            "mass": torch.zeros(task.classes, dtype=torch.float64),
+        }
+
+    def broadcast(self, server: Server) -> Tensors:
+        return server.state
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        own = {"prior": log_prior(device.counts, self.eps_of(device.id))}
+        if self.mu > 0:
+            features, held = device.features(net), device.counts > 0
+            local = class_prototypes(features, device.labels, len(device.counts))
+            own["prototypes"] = torch.where(held.unsqueeze(1), local, sent.extra["prototypes"])
+            known = held | (sent.extra["mass"] > 0)
+            own["available"] = torch.nonzero(known & ~held if self.targets == "missing" else known).flatten()
+            if self.noise == "gaussian":
+                own["spread"] = within_class_std(features, device.labels, local)
+        return Context(sent, device, own)
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        features: Tensor = net.features(batch.x)
+        loss = adjusted_cross_entropy(net.head(features), batch.y, context.own["prior"])
+        if self.mu == 0 or len(context.own["available"]) == 0:
+            return loss
+        targets = cycled_targets(context.own["available"], len(batch.y))
+        prior = log_prior(targets.bincount(minlength=len(context.device.counts)), self.eps_of(context.device.id))
+        moved = self.augmented(features, batch.y, targets, context)
+        return loss + self.mu * adjusted_cross_entropy(net.head(moved), targets, prior)
+
+    def augmented(self, features: Tensor, labels: Tensor, targets: Tensor, context: Context) -> Tensor:
+        """Features of the target classes; gradients stop here, so that only the head learns from them."""
+        prototypes = context.own["prototypes"]
+        if self.noise == "transfer":
+            return transfer_features(features, labels, prototypes, targets, self.lam)
+        drawn = context.device.random.standard_normal(features.shape, dtype="float32")
+        return prototypes[targets] + self.lam * context.own["spread"] * torch.from_numpy(drawn)
+
+    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
+        device = context.device
+        table = class_prototypes(device.features(net), device.labels, len(device.counts)) if self.mu > 0 else None
+        return self.upload(net, context, {"prototypes": table} if table is not None else {}), {}
+
+    def shared(self, server: Server) -> Tensors:
+        return {"prototypes": server.state["prototypes"]} if self.mu > 0 else {}
+
+    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
+        server = super().aggregate(server, uploads, clients)
+        if self.mu == 0:
+            return server
+        table, mass = mean_prototypes([u.shared["prototypes"] for u in uploads], [u.counts for u in uploads])
+        if self.memory:
+            kept = mass == 0
+            table = torch.where(kept.unsqueeze(1), server.state["prototypes"], table)
+            mass = torch.where(kept, server.state["mass"], mass)
+        return replace(server, state={"prototypes": table, "mass": mass})
+
+    def eps_of(self, client: int) -> float:
+        return self.eps[client % len(self.eps)] if isinstance(self.eps, tuple) else self.eps

@@ -1,0 +1,361 @@
+"""The commands. Each turns words into calls of the library, and what comes back into tables and pictures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from . import deploy
+from .algorithms import KINDS as ALGORITHMS
+from .config import Plain, describe, parse_assignments, read_toml
+from .data import KNOWN, check_name, load, whereabouts
+from .errors import UserError
+from .record import CONFIG, Record
+from .report import figures
+from .report.summary import comparison_json, comparison_table, group_runs, read_run
+from .settings import Settings, make_settings
+from .simulate import prepare, simulate
+from .version import VERSION
+
+out, err = Console(), Console(stderr=True)
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Train one good classifier across devices that hold few classes each and keep dropping out.\n\n"
+    "Example: `rebafl run dataset=fashion-mini algorithm=rebafl partition.samples=300 rounds=20 out=runs/a`",
+)
+data_app = typer.Typer(
+    no_args_is_help=True, context_settings=HELP, help="Data sets: which there are, and fetching them."
+)
+app.add_typer(data_app, name="data")
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CONFIG.toml] [KEY=VALUE]…", help="A settings file, and settings that win over it."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"rebafl {VERSION}")
+        raise typer.Exit
+
+
+@app.command()
+def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Run an experiment, or go on with one.
+
+    With an existing directory as `out`, training goes on where it stopped, to the bit. All settings have
+    defaults: those of the paper. `rebafl settings` lists them.
+
+    Examples:
+
+    * `rebafl run dataset=fashion-mini partition.samples=300 rounds=20 out=runs/a`
+
+    * `rebafl run dataset=fashion-mnist partition.clients=20 participation.p=0.5 algorithm=fedavg rounds=50`
+
+    * `rebafl run runs/a/config.toml seed=1`  (the same with another seed)
+
+    * `rebafl run out=runs/a`  (go on)
+
+    * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
+    """
+    settings, target = _read_words(words or [])
+    silent = quiet or as_json
+    begun = (target / CONFIG).exists()
+    try:
+        with _Display(settings, target, silent) as display:
+            record = simulate(settings, target, listen=display.listen, say=display.say)
+    except KeyboardInterrupt:
+        done = len(Record(target).rounds()) if begun or (target / CONFIG).exists() else 0
+        err.print(
+            f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: rebafl run out={target}",
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from None
+    _report_run(record, silent, as_json)
+
+
+def _report_run(record: Record, silent: bool, as_json: bool) -> None:
+    finished = read_run(record.path)
+    if as_json:
+        print(json.dumps({"out": str(record.path), **finished.summary()}))
+    elif not silent:
+        out.print(comparison_table(group_runs([finished])))
+        out.print(f"Saved in {record.path}; see also: rebafl compare {record.path}", soft_wrap=True)
+
+
+class _Display:
+    """A live progress bar on a terminal; elsewhere a line a round, so that logs say how far it is."""
+
+    def __init__(self, settings: Settings, target: Path, silent: bool) -> None:
+        self.settings, self.target, self.silent = settings, target, silent
+        self.live = err.is_terminal and not silent
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=err, disable=not self.live)
+        self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
+        self.accuracy = ""
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def say(self, text: str) -> None:
+        if not self.silent:
+            err.print(text, soft_wrap=True)
+
+    def listen(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event == "start":
+            self._start(facts)
+        elif event == "client":
+            self.progress.update(self.job, facts=f"{self.accuracy} [dim]client {facts['done']}/{facts['of']}")
+        else:
+            self._round(facts)
+
+    def _start(self, facts: Mapping[str, Any]) -> None:
+        for warning in facts["warnings"]:
+            self.say(f"[yellow]Warning:[/] {warning}")
+        self.say(f"{self.settings.algorithm.name} on {self.settings.dataset} -> {self.target}")
+        if facts["round"]:
+            self.say(f"Going on after round {facts['round']}.")
+        self.progress.update(self.job, total=self.settings.rounds, completed=facts["round"])
+        self.progress.start_task(self.job)
+        if self.live:
+            self.progress.start()
+
+    def _round(self, line: Mapping[str, Any]) -> None:
+        for client, reason in line["refused"].items():
+            self.say(f"[yellow]Round {line['round']}: client {client} was refused:[/] {reason}")
+        if not line["updated"]:
+            self.say(f"[yellow]Round {line['round']}: no upload arrived; the model stays as it is.")
+        self.accuracy = f"accuracy {line['accuracy']:5.2f}"
+        self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
+        if not self.live:
+            self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
+
+
+def _read_words(words: list[str]) -> tuple[Settings, Path]:
+    """[CONFIG.toml] [KEY=VALUE …] -> settings and the run's directory; an existing run brings its own settings."""
+    layers: list[Plain] = []
+    if words and "=" not in words[0]:
+        layers.append(read_toml(Path(words[0])))
+        words = words[1:]
+    layers.append(parse_assignments(words))
+    chosen = [layer.pop("out") for layer in layers if "out" in layer]
+    if any(not isinstance(value, str) or not value for value in chosen):
+        raise UserError("out must be the path of a directory.")
+    target = Path(chosen[-1]) if chosen else None
+    if target and (target / CONFIG).exists():
+        layers.insert(0, read_toml(target / CONFIG))
+    settings = make_settings(*layers)
+    check_name(settings.dataset)
+    return settings, target or Path("runs") / settings.label
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")],
+    png: Png = Path("curves.png"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs in a table and a picture; seeds of one setting become mean ± std.
+
+    Example: `rebafl compare runs/fedavg runs/rebafl --png curves.png`
+    """
+    groups = group_runs([read_run(path) for path in runs])
+    if png:
+        figures.draw_curves(groups, png)
+    if as_json:
+        print(json.dumps(comparison_json(groups)))
+        return
+    out.print(comparison_table(groups))
+    if len({group.runs[0].config["rounds"] for group in groups}) > 1:
+        out.print("[yellow]The runs differ in their number of rounds.")
+    out.print(f"Curves drawn in {png}", soft_wrap=True)
+
+
+@app.command()
+def partition(
+    words: Words = None,
+    png: Png = Path("partition.png"),
+    save: Annotated[Path | None, typer.Option("--save", help="Write it as JSON, for partition.kind=file.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show who would hold what: a table of clients and classes, and a picture.
+
+    Example: `rebafl partition dataset=fashion-mini partition=dirichlet partition.alpha=0.3`
+    """
+    settings, _ = _read_words(words or [])
+    experiment = prepare(settings, say=lambda text: err.print(text, soft_wrap=True))
+    split, classes = experiment.work.split, experiment.work.data.classes
+    table = split.table()
+    if not quiet:
+        shown = Table(title=f"{settings.partition.name}, seed {settings.seed}", title_justify="left")
+        for column in ("client", *classes, "samples"):
+            shown.add_column(column, justify="right")
+        for client, row in enumerate(table[:50]):
+            shown.add_row(str(client), *(str(n) if n else "[dim]·" for n in row), str(row.sum()))
+        out.print(shown)
+        if len(table) > 50:
+            out.print(f"… and {len(table) - 50} more clients, all in the picture.")
+    for warning in experiment.warnings:
+        err.print(f"[yellow]Warning:[/] {warning}", soft_wrap=True)
+    if png:
+        figures.draw_partition(table, classes, png)
+        out.print(f"Drawn in {png}", soft_wrap=True)
+    if save:
+        lists = [split.indices(client).tolist() for client in range(split.clients)]
+        _write_text(save, json.dumps(lists))
+        out.print(f"Saved in {save}; use it with partition.kind=file partition.path={save}", soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: RunDir,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/export.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx.")] = False,
+) -> None:
+    """Write the trained model: safetensors, a description, a few lines that load it, and ONNX if asked.
+
+    Example: `rebafl export runs/a --onnx`
+    """
+    for path in deploy.export(deploy.from_run(run), to or run / "export", onnx):
+        out.print(str(path), soft_wrap=True)
+
+
+@app.command()
+def predict(
+    run: RunDir,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files.")],
+    prior: Annotated[str, typer.Option(help="Known class frequencies where the model is used, such as 0.5,0.1,…")] = "",
+    trained_prior: Annotated[str, typer.Option(help="Frequencies it was trained under; default: uniform.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Ask the trained model of a run, or an exported folder, about images.
+
+    Example: `rebafl predict runs/a shoe.png shirt.png --prior 0.3,0.1,0.1,0.1,0.1,0.1,0.05,0.05,0.05,0.05`
+    """
+    model = deploy.load(run) if (run / deploy.DESCRIPTION).exists() else deploy.from_run(run)
+    rows = deploy.predict(
+        model, images, _numbers(prior, "--prior"), _numbers(trained_prior, "--trained-prior")
+    ).tolist()
+    if as_json:
+        named = [dict(zip(model.classes, row, strict=True)) for row in rows]
+        print(json.dumps([{"image": str(i), "probabilities": n} for i, n in zip(images, named, strict=True)]))
+        return
+    table = Table("image", "class", "probability", "next")
+    for image, row in zip(images, rows, strict=True):
+        ranked = sorted(zip(row, model.classes, strict=True), reverse=True)
+        runners = ", ".join(f"{name} {p:.1%}" for p, name in ranked[1:3])
+        table.add_row(str(image), ranked[0][1], f"{ranked[0][0]:.1%}", runners)
+    out.print(table)
+
+
+def _numbers(text: str, option: str) -> list[float] | None:
+    try:
+        return [float(word) for word in text.split(",")] if text else None
+    except ValueError:
+        raise UserError(f"{option} {text!r} is not a list of numbers with commas between.") from None
+
+
+@app.command()
+def algorithms() -> None:
+    """List the algorithms with their papers and parameters.
+
+    Example: `rebafl algorithms`
+    """
+    for name, kind in ALGORITHMS.items():
+        out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", soft_wrap=True)
+        out.print(f"  [dim]{kind.paper}", soft_wrap=True)
+        for parameter in describe(kind):
+            out.print(f"  algorithm.{parameter.name} = {parameter.default}  [dim]{parameter.about}", soft_wrap=True)
+
+
+@app.command()
+def settings(words: Words = None) -> None:
+    """Print all settings that these words would run with, as a file for `rebafl run`.
+
+    Example: `rebafl settings dataset=cifar-10 algorithm=fedavg > cifar.toml`
+    """
+    from .config import write_toml
+
+    print(write_toml(_read_words(words or [])[0].plain()), end="")
+
+
+@app.command(name="datasets")
+def list_datasets() -> None:
+    """List the data sets known by name and where they are.
+
+    Example: `rebafl datasets`
+    """
+    table = Table("name", "what", "where")
+    for known in KNOWN.values():
+        table.add_row(known.name, known.about, whereabouts(known))
+    out.print(table)
+    out.print("Or your own: dataset=FILE.npz (x_train y_train x_test y_test) or dataset=FOLDER of class folders.")
+
+
+data_app.command("list", help=list_datasets.__doc__)(list_datasets)
+
+
+@data_app.command("get")
+def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> None:
+    """Fetch a data set, unless it is here already, and check it.
+
+    Example: `rebafl data get cifar-10`
+    """
+    data = load(name, lambda text: err.print(text, soft_wrap=True))
+    out.print(
+        f"{data.name} is here and right: {len(data.y_train):,} + {len(data.y_test):,} samples, SHA-256 {data.digest}"
+    )
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def main(run_app: Callable[[], Any] = app) -> None:
+    """The entry point: a user's mistake is one sentence and exit code 2."""
+    try:
+        run_app()
+    except UserError as error:
+        err.print(f"[red]Error:[/] {error}", soft_wrap=True, highlight=False)
+        sys.exit(2)

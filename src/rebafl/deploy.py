@@ -1,0 +1,189 @@
+"""How does the trained model get out and answer questions?
+
+`export` writes the weights as safetensors with a description, and optionally as ONNX with the
+normalisation inside; `load` reads such a folder; `predict` gives probabilities, corrected for known class
+frequencies if wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import data as datasets
+from .config import build
+from .errors import UserError
+from .models import Classifier, ModelChoice, evaluating, load_weights, make_net
+from .record import open_run
+from .settings import make_settings
+from .simulate import OWN_MODEL, trained_weights
+from .tensors import pack, unpack
+
+WEIGHTS, DESCRIPTION, ONNX, LOADER = "model.safetensors", "model.json", "model.onnx", "load_model.py"
+
+LOADER_TEXT = '''"""Load the model beside this file and ask it about an image."""
+
+from pathlib import Path
+
+from rebafl.deploy import load, predict
+
+model = load(Path(__file__).parent)
+# predict(model, [Path("image.png")]) gives one row of class probabilities an image
+print(model.classes)
+'''
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model with what is needed to use it."""
+
+    net: Classifier
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    choice: ModelChoice
+
+    def logits(self, raw: Tensor) -> Tensor:
+        """Raw samples, stored as in the data set (channels last), to logits."""
+        x = raw.to(torch.float32).div(255) if raw.dtype == torch.uint8 else raw
+        x = (x - torch.tensor(self.mean)) / torch.tensor(self.std)
+        with evaluating(self.net):
+            out: Tensor = self.net(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)
+        return out
+
+
+def from_run(path: Path) -> Model:
+    """The model of a run as its last committed round left it."""
+    record = open_run(path)
+    settings = make_settings(record.config())
+    if not record.rounds():
+        raise UserError(f"{path} has no finished round yet, so there is no model.")
+    if settings.model.kind == OWN_MODEL:
+        raise UserError(f"{path} was run with a model given from Python; load its weights from Python too.")
+    data = datasets.load(settings.dataset)
+    net = make_net(settings.model, data.shape, len(data.classes), settings.seed)
+    load_weights(net, trained_weights(record, settings))
+    return Model(net, data.classes, data.shape, data.mean, data.std, settings.model)
+
+
+def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
+    """Write the model into a folder of its own; the files written."""
+    description = {
+        "model": {"kind": model.choice.kind, "last": model.choice.last},
+        "classes": model.classes,
+        "shape": model.shape,
+        "mean": model.mean,
+        "std": model.std,
+    }
+    files = {
+        WEIGHTS: pack({"weights": dict(model.net.state_dict())}),
+        DESCRIPTION: json.dumps(description, indent=2).encode(),
+        LOADER: LOADER_TEXT.encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}).") from None
+    if onnx:
+        _export_onnx(model, folder / ONNX)
+    return [folder / name for name in (*files, ONNX) if (folder / name).exists()]
+
+
+def load(folder: Path) -> Model:
+    """A model from a folder that `export` wrote."""
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        weights = unpack((folder / WEIGHTS).read_bytes())[0]["weights"]
+        choice = build(ModelChoice, description["model"], "model")
+        shape = tuple(map(int, description["shape"]))
+        net = make_net(choice, shape, len(description["classes"]), seed=0)
+        load_weights(net, weights)
+        mean, std = (tuple(map(float, description[name])) for name in ("mean", "std"))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise UserError(f"{folder} does not hold an exported model ({error}).") from None
+    return Model(net, tuple(description["classes"]), shape, mean, std, choice)
+
+
+class _WithNormalisation(nn.Module):
+    """Pixels from 0 to 255, (n, channels, height, width), to class probabilities."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.net = model.net
+        size = (1, -1, 1, 1) if len(model.shape) == 3 else (1, -1)
+        self.mean = torch.tensor(model.mean).reshape(size)
+        self.std = torch.tensor(model.std).reshape(size)
+        self.scale = 255.0 if len(model.shape) == 3 else 1.0
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.net((pixels / self.scale - self.mean) / self.std)
+        return logits.softmax(1)
+
+
+def _export_onnx(model: Model, path: Path) -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.") from None
+    example = torch.zeros(2, *model.shape)
+    with warnings.catch_warnings(), evaluating(model.net):
+        warnings.simplefilter("ignore")  # the exporter's own deprecations are not the user's concern
+        torch.onnx.export(
+            _WithNormalisation(model).eval(),
+            (example,),
+            str(path),
+            input_names=["pixels"],
+            output_names=["probabilities"],
+            dynamic_shapes={"pixels": {0: torch.export.Dim("n")}},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def predict(
+    model: Model,
+    images: Sequence[Path],
+    prior: Sequence[float] | None = None,
+    trained: Sequence[float] | None = None,
+) -> Tensor:
+    """A row of class probabilities for each image file."""
+    if len(model.shape) != 3:
+        raise UserError(f"This model reads vectors of {model.shape[0]} numbers, not images.")
+    pixels = np.stack([datasets.read_image(path, model.shape) for path in images])
+    return corrected(model.logits(torch.from_numpy(pixels)), prior, trained)
+
+
+def corrected(logits: Tensor, prior: Sequence[float] | None, trained: Sequence[float] | None = None) -> Tensor:
+    """P(y|x) P_t(y) / P_s(y), normalised: the paper's Bayes decision for known class frequencies P_t.
+
+    `trained` is P_s, the frequencies the softmax was trained under: uniform unless given, which is what
+    balanced training aims at.
+    """
+    logits = logits.to(torch.float64)
+    if prior is not None:
+        logits = logits + _frequencies(prior, logits.shape[1], "prior").log()
+    if trained is not None:
+        logits = logits - _frequencies(trained, logits.shape[1], "trained prior").log()
+    return logits.softmax(1)
+
+
+def _frequencies(values: Sequence[float], classes: int, name: str) -> Tensor:
+    frequencies = torch.tensor(list(values), dtype=torch.float64)
+    low = frequencies.min().item() if len(frequencies) else -1
+    if len(frequencies) != classes or not frequencies.isfinite().all() or low < 0 or frequencies.sum() <= 0:
+        raise UserError(f"The {name} needs {classes} numbers from 0 up that are not all 0, one for each class.")
+    if name == "trained prior" and low == 0:
+        raise UserError("The trained prior must be above 0 for each class.")
+    return frequencies / frequencies.sum()

@@ -1,0 +1,38 @@
+"""Train all clients here, one after the other: the plainest engine, and the one to debug with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from ..algorithm import Sent
+from ..evaluate import Score, chunks, score_chunk, total
+from ..models import load_weights
+from ..tensors import Tensors
+from .work import Outcome, Work, failure_text
+
+
+class InProcess:
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.net = work.make_net()
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as in every engine: results depend on it in the last bits
+
+    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]:
+        for client, state in states.items():
+            try:
+                upload, after = self.work.train(self.net, sent, client, round, state)
+            except Exception as error:  # one failed client must not stop the others
+                yield Outcome(client, failure=failure_text(error))
+            else:
+                yield Outcome(client, upload, after)
+
+    def score(self, weights: Tensors) -> Score:
+        load_weights(self.net, weights)
+        data = self.work.data
+        return total([score_chunk(self.net, data, number) for number in range(chunks(data))])
+
+    def close(self) -> None:
+        torch.set_num_threads(self._threads)

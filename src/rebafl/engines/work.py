@@ -1,0 +1,77 @@
+"""What can any engine be asked to do, and from what? Train one client, or score one chunk of the test set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from ..aggregate import Upload
+from ..algorithm import Algorithm, Device, Sent, Training
+from ..data import Data
+from ..evaluate import Score
+from ..local import train
+from ..models import Classifier
+from ..partition import Split
+from ..rng import generator, torch_stream
+from ..tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything that stays the same during a run and that a worker needs to know."""
+
+    algorithm: Algorithm
+    training: Training
+    data: Data
+    split: Split
+    seed: int
+    make_net: Callable[[], Classifier]
+
+    def device(self, client: int, round: int, state: Tensors | None) -> Device:
+        index = torch.from_numpy(self.split.indices(client))
+        labels = self.data.y_train[index]
+        return Device(
+            id=client,
+            inputs=self.data.inputs(self.data.x_train[index]),
+            labels=labels,
+            counts=labels.bincount(minlength=len(self.data.classes)),
+            fill=-torch.tensor(self.data.mean) / torch.tensor(self.data.std),
+            training=self.training,
+            random=generator(self.seed, "client", round, client),
+            state=state,
+        )
+
+    def train(
+        self, net: Classifier, sent: Sent, client: int, round: int, state: Tensors | None
+    ) -> tuple[Upload, Tensors]:
+        """One client's round: a pure function of what is passed, wherever it is computed."""
+        with torch_stream(self.seed, "layers", round, client):
+            return train(net, self.algorithm, sent, self.device(client, round, state))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one client's round: an upload and a next state, or the reason why there is none."""
+
+    client: int
+    upload: Upload | None = None
+    state: Tensors | None = None
+    failure: str = ""
+
+
+class Engine(Protocol):
+    """Where clients are trained. Results come in any order; nothing may depend on it."""
+
+    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]: ...
+
+    def score(self, weights: Tensors) -> Score: ...
+
+    def close(self) -> None: ...
+
+
+def failure_text(error: BaseException) -> str:
+    """An exception in one line, for the record."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -1,0 +1,220 @@
+"""What is left of a run when its process is killed? Everything up to the last finished round.
+
+A run is a directory:
+
+    config.toml         all settings; `rebafl run` takes it as it is
+    environment.json    the machine and versions it ran on, checksums, warnings
+    rounds.jsonl        one line a round
+    checkpoint/         manifest.json, server-ROUND.safetensors, client-ID-ROUND.safetensors
+
+A round is committed by renaming its manifest into place. Before that, only new files were written and
+lines appended; resuming cuts off whatever the manifest does not know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .config import Plain, read_toml, write_toml
+from .errors import UserError
+from .tensors import Tensors, pack, unpack
+
+CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
+CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)\.safetensors")
+
+
+class Record:
+    """One run directory. Nothing in it is changed in place but `rounds.jsonl`, which only grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / "checkpoint"
+        self.round = 0
+        self._length = 0
+        self._client_rounds: dict[int, int] = {}
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Is there anything at this path that a new run must not overwrite?"""
+        return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process out; the lock vanishes with the process that holds it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / ".lock").open("w") as file:
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise UserError(
+                        f"{self.path} is being written by another process; wait for it or stop it."
+                    ) from None
+                yield
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise UserError(
+                f"{self.path} cannot hold a run ({error.strerror}); choose another out=DIRECTORY."
+            ) from None
+
+    def create(self, config: Plain, environment: Mapping[str, Any]) -> None:
+        """Start a run directory. `config.toml` comes last: a directory without it holds no run yet."""
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        _write(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
+        self.write_config(config)
+
+    def write_config(self, config: Plain) -> None:
+        _write(self.path / CONFIG, write_toml(config).encode())
+
+    def config(self) -> Plain:
+        return read_toml(self.path / CONFIG)
+
+    def environment(self) -> dict[str, Any]:
+        try:
+            loaded = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise self._damaged(ENVIRONMENT, error) from None
+        return loaded if isinstance(loaded, dict) else {}
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The committed rounds, oldest first."""
+        data = self._rounds_file()[: self._manifest()["bytes"]]
+        try:
+            return [json.loads(line) for line in data.splitlines()]
+        except ValueError as error:
+            raise self._damaged(ROUNDS, error) from None
+
+    def resume(self) -> tuple[dict[str, Tensors] | None, int]:
+        """The server at the last committed round (None before the first), with all later traces removed."""
+        manifest = self._manifest()
+        data = self._rounds_file()
+        self.round, self._length = manifest["round"], manifest["bytes"]
+        if len(data) < self._length or data[: self._length].count(b"\n") != self.round:
+            raise self._damaged(ROUNDS, "it is shorter than the checkpoint says")
+        if len(data) > self._length:
+            os.truncate(self.path / ROUNDS, self._length)
+        self._forget_uncommitted()
+        return (self.server() if self.round else None), self.round
+
+    def server(self) -> dict[str, Tensors]:
+        """The server's weights and state at the last committed round."""
+        return self._load(f"server-{self._manifest()['round']}.safetensors")
+
+    def client_state(self, client: int) -> Tensors | None:
+        """A client's committed state, or None if it has none yet."""
+        round = self._client_rounds.get(client)
+        return None if round is None else self._load(f"client-{client}-{round}.safetensors").get("state", {})
+
+    def commit(self, line: Mapping[str, Any], server: Mapping[str, Tensors], clients: Mapping[int, Tensors]) -> None:
+        """Make one more round real: write new files, append the line, rename the manifest, tidy up."""
+        round = self.round + 1
+        _write(self.checkpoint / f"server-{round}.safetensors", pack(server))
+        for client, state in clients.items():
+            _write(self.checkpoint / f"client-{client}-{round}.safetensors", pack({"state": state}))
+        text = (_json(line) + "\n").encode()
+        _append(self.path / ROUNDS, text)
+        length = self._length + len(text)
+        _write(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length}).encode())
+        stale = [self.checkpoint / f"server-{self.round}.safetensors"]
+        for client in clients:
+            if client in self._client_rounds:
+                stale.append(self.checkpoint / f"client-{client}-{self._client_rounds[client]}.safetensors")
+            self._client_rounds[client] = round
+        self.round, self._length = round, length
+        for path in stale:
+            path.unlink(missing_ok=True)
+
+    def _manifest(self) -> dict[str, int]:
+        path = self.checkpoint / MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            return {"round": int(manifest["round"]), "bytes": int(manifest["bytes"])}
+        except FileNotFoundError:
+            return {"round": 0, "bytes": 0}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(f"checkpoint/{MANIFEST}", error) from None
+
+    def _rounds_file(self) -> bytes:
+        path = self.path / ROUNDS
+        return path.read_bytes() if path.exists() else b""
+
+    def _load(self, name: str) -> dict[str, Tensors]:
+        try:
+            return unpack((self.checkpoint / name).read_bytes())[0]
+        except (OSError, ValueError) as error:
+            raise self._damaged(f"checkpoint/{name}", error) from None
+
+    def _forget_uncommitted(self) -> None:
+        """Keep each client's newest committed state; drop files of a round that never became real."""
+        self._client_rounds = {}
+        for path in sorted(self.checkpoint.glob("*")):
+            if path.name.endswith(".aside"):
+                path.unlink()
+            elif match := CLIENT_FILE.fullmatch(path.name):
+                client, round = int(match[1]), int(match[2])
+                if round <= self.round:
+                    round = max(round, self._client_rounds.get(client, 0))
+                    self._client_rounds[client] = round
+        kept = {f"client-{client}-{round}.safetensors" for client, round in self._client_rounds.items()}
+        kept |= {MANIFEST, f"server-{self.round}.safetensors"}
+        for path in self.checkpoint.glob("*"):
+            if path.name not in kept and path.name.startswith(("client-", "server-")):
+                path.unlink()
+
+    def _damaged(self, name: str, reason: object) -> UserError:
+        return UserError(f"{self.path / name} is damaged ({reason}); restore it, or start anew in another directory.")
+
+
+def open_run(path: Path) -> Record:
+    """A directory that holds a run, for reading."""
+    if not (path / CONFIG).exists():
+        raise UserError(f"{path} holds no run: it has no {CONFIG}.")
+    return Record(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A whole file or none: written aside, flushed to the disk, renamed."""
+    aside = path.with_name(path.name + ".aside")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}); everything up to the last finished round is safe: "
+            "make room and run the same command again."
+        ) from None
+
+
+def _append(path: Path, data: bytes) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}); make room and run the same command again."
+        ) from None
+
+
+def _json(values: Any, indent: int | None = None) -> str:
+    return json.dumps(_finite(values), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

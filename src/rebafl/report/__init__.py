@@ -1,0 +1,1 @@
+"""What came out of runs, as tables and pictures."""

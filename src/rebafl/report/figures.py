@@ -1,0 +1,95 @@
+"""What does it look like? Learning curves and partitions as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from ..errors import UserError
+from .summary import Group
+
+matplotlib.use("Agg")
+
+# Okabe and Ito's palette, told apart by colour-blind readers; line styles tell them apart in grey.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+STYLES = ("-", "-", "--", "-.", ":")
+METHOD_COLOURS = {"fedavg": "#D55E00", "rebafl": "#0072B2", "bsm-fedavg": "#009E73"}
+
+
+def draw_curves(groups: Sequence[Group], path: Path) -> None:
+    """Accuracy over rounds, a shaded band over seeds; below, how much it jumps from round to round."""
+    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
+    spare = cycle([colour for colour in COLOURS if colour not in METHOD_COLOURS.values()])
+    used: set[str] = set()
+    for group, style in zip(groups, cycle(STYLES), strict=False):
+        length = min(len(run.rounds) for run in group.runs)
+        curves = np.array([run.accuracy[:length] for run in group.runs])
+        own = METHOD_COLOURS.get(str(group.runs[0].config["algorithm"]["kind"]), "")
+        colour = own if own and own not in used else next(spare)
+        used.add(colour)
+        _draw_group(top, bottom, group.label, curves, colour, style)
+    top.set_ylabel("test accuracy (%)")
+    top.legend(frameon=False, loc="lower right")
+    bottom.set_ylabel("change from\nround to round")
+    bottom.set_xlabel("communication round")
+    bottom.set_ylim(bottom=0)
+    for axes in (top, bottom):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    top.set_title(_title(groups), loc="left", fontsize=11)
+    _save(figure, path)
+
+
+def _draw_group(top, bottom, label, curves, colour, style) -> None:  # type: ignore[no-untyped-def]
+    rounds = np.arange(1, curves.shape[1] + 1)
+    mean = curves.mean(0)
+    tail = curves[:, -10:]
+    text = f"{label}: last 10 rounds {tail.mean():.1f} ± {tail.std(axis=1).mean():.1f}"
+    top.plot(rounds, mean, color=colour, linestyle=style, linewidth=1.8, label=text)
+    if len(curves) > 1:
+        spread = curves.std(0, ddof=1)
+        top.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
+    jumps = np.abs(np.diff(curves, axis=1)).mean(0)
+    bottom.plot(rounds[1:], jumps, color=colour, linestyle=style, linewidth=1.4)
+
+
+def _title(groups: Sequence[Group]) -> str:
+    config = groups[0].runs[0].config
+    partition, participation = config["partition"], config["participation"]
+    held = f", {partition['classes']} classes each" if "classes" in partition else ""
+    chance = f", p = {participation['p']}" if "p" in participation else ""
+    return f"{config['dataset']}: {partition['clients']} clients{held}; {participation['kind']} participation{chance}"
+
+
+def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], path: Path) -> None:
+    """Clients against classes; the darker, the more samples."""
+    clients = len(table)
+    figure = Figure(figsize=(1.5 + 0.55 * len(classes), min(24.0, 1.6 + 0.24 * clients)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="viridis_r", vmin=0)
+    axes.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
+    if clients <= 60:
+        axes.set_yticks(range(clients))
+        axes.set_yticks(np.arange(-0.5, clients), minor=True)
+        axes.set_xticks(np.arange(-0.5, len(classes)), minor=True)
+        axes.grid(which="minor", color="0.9", linewidth=0.6)
+        axes.tick_params(which="minor", length=0)
+    axes.set_ylabel("client")
+    axes.set_title(f"{clients} clients, {int(table.sum()):,} samples", loc="left", fontsize=11)
+    figure.colorbar(image, label="samples", shrink=0.8)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be written as a picture ({error}).") from None

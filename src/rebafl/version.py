@@ -1,0 +1,5 @@
+"""Which version is this?"""
+
+from importlib.metadata import version
+
+VERSION = version("rebafl")
