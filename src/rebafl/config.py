@@ -53,7 +53,7 @@ def build_kind(kinds: Mapping[str, type[T]], values: Mapping[str, Any], where: s
     """Make the object that `values["kind"]` names, from the other values."""
     rest = dict(values)
     kind = rest.pop(KIND)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise UserError(f"{where}: there is no {kind!r}{choices(str(kind), kinds)}.")
     return build(kinds[kind], rest, where)
 

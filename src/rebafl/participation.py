@@ -24,6 +24,7 @@ from .rng import generator
 
 Presence = npt.NDArray[np.bool_]
 Chance = Annotated[float, Field(gt=0, le=1)]
+Chances = Annotated[tuple[Chance, ...], Field(min_length=1)]
 Dropout = Literal["away", "lost"]
 MOST_DRAWS = 100_000
 
@@ -56,7 +57,7 @@ class Bernoulli(Process):
     """
 
     name = "bernoulli"
-    p: Annotated[Chance | tuple[Chance, ...], Field(description="probability, or one for each group")] = 0.5
+    p: Annotated[Chance | Chances, Field(description="probability, or one for each group")] = 0.5
 
     def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
         return _independent(self.p, clients, seed, round, purpose)
@@ -67,7 +68,7 @@ class Persistent(Process):
     """As `bernoulli`, but drawn only every `period` rounds and held in between."""
 
     name = "persistent"
-    p: Annotated[Chance | tuple[Chance, ...], Field(description="probability, or one for each group")] = 0.5
+    p: Annotated[Chance | Chances, Field(description="probability, or one for each group")] = 0.5
     period: Annotated[int, Field(ge=1, description="rounds between two draws (s)")] = 5
 
     def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:

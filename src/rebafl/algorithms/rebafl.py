@@ -36,7 +36,7 @@ class ReBaFL(Algorithm):
     paper = "Xu et al., Stabilizing and Improving Federated Learning with Non-IID Data and Client Dropout"
 
     eps: Annotated[
-        Share | tuple[Share, ...],
+        Share | Annotated[tuple[Share, ...], Field(min_length=1)],
         Field(description="smoothing of the prior; several: client i has eps[i mod groups]"),
     ] = 0.01
     mu: Annotated[float, Field(ge=0, description="weight of the augmented features' loss")] = 0.1
