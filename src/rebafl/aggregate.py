@@ -6,6 +6,7 @@ neither the order of arrival nor the number of workers can change a bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -79,8 +80,10 @@ def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
 def diversity(changes: Sequence[Tensors]) -> float:
     """The paper's Λ: the mean squared distance of the local models from their (unweighted) average."""
     mean = weighted_mean(changes, [1.0] * len(changes))
-    total = 0.0
-    for change in changes:
-        for name, centre in mean.items():
-            total += float((change[name].to(torch.float64) - centre).square().sum())
-    return total / len(changes)
+    # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
+    squares = [
+        float((change[name].to(torch.float64).contiguous() - centre).square().sum())
+        for change in changes
+        for name, centre in mean.items()
+    ]
+    return math.fsum(squares) / len(changes)

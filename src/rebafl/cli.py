@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,11 +23,10 @@ from rich.table import Table
 
 from . import deploy
 from .algorithms import KINDS as ALGORITHMS
-from .config import Plain, describe, parse_assignments, read_toml
+from .config import Plain, describe, parse_assignments, read_toml, write_toml
 from .data import KNOWN, check_name, load, whereabouts
 from .errors import UserError
 from .record import CONFIG, Record
-from .report import figures
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
 from .simulate import prepare, simulate
@@ -105,7 +105,7 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
-        out.print(comparison_table(group_runs([finished])))
+        _show(comparison_table(group_runs([finished])))
         out.print(f"Saved in {record.path}; see also: rebafl compare {record.path}", soft_wrap=True)
 
 
@@ -196,13 +196,15 @@ def compare(
 
     Example: `rebafl compare runs/fedavg runs/rebafl --png curves.png`
     """
+    from .report import figures  # matplotlib is slow to import, and most commands draw nothing
+
     groups = group_runs([read_run(path) for path in runs])
     if png:
         figures.draw_curves(groups, png)
     if as_json:
         print(json.dumps(comparison_json(groups)))
         return
-    out.print(comparison_table(groups))
+    _show(comparison_table(groups))
     if len({group.runs[0].config["rounds"] for group in groups}) > 1:
         out.print("[yellow]The runs differ in their number of rounds.")
     out.print(f"Curves drawn in {png}", soft_wrap=True)
@@ -219,6 +221,8 @@ def partition(
 
     Example: `rebafl partition dataset=fashion-mini partition=dirichlet partition.alpha=0.3`
     """
+    from .report import figures  # as above
+
     settings, _ = _read_words(words or [])
     experiment = prepare(settings, say=lambda text: err.print(text, soft_wrap=True))
     split, classes = experiment.work.split, experiment.work.data.classes
@@ -229,7 +233,7 @@ def partition(
             shown.add_column(column, justify="right")
         for client, row in enumerate(table[:50]):
             shown.add_row(str(client), *(str(n) if n else "[dim]·" for n in row), str(row.sum()))
-        out.print(shown)
+        _show(shown)
         if len(table) > 50:
             out.print(f"… and {len(table) - 50} more clients, all in the picture.")
     for warning in experiment.warnings:
@@ -282,7 +286,7 @@ def predict(
         ranked = sorted(zip(row, model.classes, strict=True), reverse=True)
         runners = ", ".join(f"{name} {p:.1%}" for p, name in ranked[1:3])
         table.add_row(str(image), ranked[0][1], f"{ranked[0][0]:.1%}", runners)
-    out.print(table)
+    _show(table)
 
 
 def _numbers(text: str, option: str) -> list[float] | None:
@@ -311,8 +315,6 @@ def settings(words: Words = None) -> None:
 
     Example: `rebafl settings dataset=cifar-10 algorithm=fedavg > cifar.toml`
     """
-    from .config import write_toml
-
     print(write_toml(_read_words(words or [])[0].plain()), end="")
 
 
@@ -325,7 +327,7 @@ def list_datasets() -> None:
     table = Table("name", "what", "where")
     for known in KNOWN.values():
         table.add_row(known.name, known.about, whereabouts(known))
-    out.print(table)
+    _show(table)
     out.print("Or your own: dataset=FILE.npz (x_train y_train x_test y_test) or dataset=FOLDER of class folders.")
 
 
@@ -342,6 +344,12 @@ def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> 
     out.print(
         f"{data.name} is here and right: {len(data.y_train):,} + {len(data.y_test):,} samples, SHA-256 {data.digest}"
     )
+
+
+def _show(table: Table) -> None:
+    """Print a table whole, even where the window is narrower."""
+    wide = out.options.update(max_width=1000)
+    Console(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -14,6 +14,18 @@ from .algorithm import Algorithm, Batch, Device, Sent
 from .models import Classifier, Part, load_weights, part_of
 from .tensors import Tensors
 
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread for a while: sums depend in their last bits on how threads share them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 PAD = 4  # pixels of border for the random crop
 
 

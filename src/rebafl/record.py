@@ -28,6 +28,7 @@ from .errors import UserError
 from .tensors import Tensors, pack, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
+ASIDE = ".aside"
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)\.safetensors")
 
 
@@ -41,10 +42,15 @@ class Record:
         self._length = 0
         self._client_rounds: dict[int, int] = {}
 
-    @staticmethod
-    def exists(path: Path) -> bool:
-        """Is there anything at this path that a new run must not overwrite?"""
-        return path.exists() and (not path.is_dir() or any(path.iterdir()))
+    @property
+    def begun(self) -> bool:
+        """Does the directory hold a run?"""
+        return (self.path / CONFIG).exists()
+
+    def foreign(self) -> list[str]:
+        """What lies in the directory that no run put there."""
+        own = {".lock", "checkpoint", CONFIG, ENVIRONMENT, ROUNDS}
+        return [path.name for path in self.path.glob("*") if path.name.removesuffix(ASIDE) not in own]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -155,7 +161,7 @@ class Record:
         """Keep each client's newest committed state; drop files of a round that never became real."""
         self._client_rounds = {}
         for path in sorted(self.checkpoint.glob("*")):
-            if path.name.endswith(".aside"):
+            if path.name.endswith(ASIDE):
                 path.unlink()
             elif match := CLIENT_FILE.fullmatch(path.name):
                 client, round = int(match[1]), int(match[2])
@@ -181,7 +187,7 @@ def open_run(path: Path) -> Record:
 
 def _write(path: Path, data: bytes) -> None:
     """A whole file or none: written aside, flushed to the disk, renamed."""
-    aside = path.with_name(path.name + ".aside")
+    aside = path.with_name(path.name + ASIDE)
     try:
         with aside.open("wb") as file:
             file.write(data)

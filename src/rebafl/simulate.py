@@ -22,9 +22,10 @@ from .config import Plain
 from .engines import Engine, Outcome, Work, start_engine
 from .errors import UserError
 from .evaluate import Score
+from .local import one_thread
 from .models import Classifier, Factory, make_net, weights_of
 from .participation import Roster, roster
-from .record import CONFIG, Record
+from .record import Record
 from .settings import KEPT_APART, Settings, differences, make_settings
 from .tensors import Tensors, size
 from .version import VERSION
@@ -108,7 +109,7 @@ def simulate(
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
     record = Record(Path(out))
-    with record.locked():
+    with record.locked(), one_thread():
         check_same(record, settings)
         experiment = prepare(settings, data, model, say)
         server = _open(record, experiment)
@@ -123,9 +124,8 @@ def simulate(
 
 def check_same(record: Record, settings: Settings) -> None:
     """A directory belongs to its settings: going on with others would mix two experiments."""
-    if not (record.path / CONFIG).exists():
-        others = [p.name for p in record.path.glob("*") if p.name not in (".lock", "checkpoint", "environment.json")]
-        if others:
+    if not record.begun:
+        if record.foreign():
             raise UserError(f"{record.path} is not empty and holds no run; choose another out=DIRECTORY.")
         return
     stored = record.config()
@@ -140,7 +140,7 @@ def check_same(record: Record, settings: Settings) -> None:
 def _open(record: Record, experiment: Experiment) -> Server:
     """Create the directory, or pick up where it stands."""
     settings = experiment.settings
-    if not (record.path / CONFIG).exists():
+    if not record.begun:
         record.create(settings.plain(), _environment(experiment))
         return experiment.first_server()
     if record.environment().get("data_sha256") != experiment.work.data.digest:

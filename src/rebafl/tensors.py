@@ -33,7 +33,7 @@ def unpack(data: bytes) -> tuple[dict[str, Tensors], dict[str, Any]]:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"][NOTE])
         groups: dict[str, Tensors] = {}
-        for name, tensor in flat.items():
+        for name, tensor in sorted(flat.items()):  # safetensors' own order differs from process to process
             group, _, short = name.partition("|")
             groups.setdefault(group, {})[short] = tensor
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -45,11 +45,11 @@ def _idx(folder: Path, stem: str) -> Bytes:
         data = plain.read_bytes() if plain.exists() else gzip.decompress(zipped.read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{zipped} is damaged ({error})") from error
-    if len(data) < 4 or data[:3] != b"\0\0\x08":
+    if len(data) < 8 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
         raise ValueError(f"{folder / stem} is not an IDX file of bytes")
     dims = data[3]
-    shape = struct.unpack_from(f">{dims}I", data, 4) if len(data) >= 4 + 4 * dims else (0,)
-    body = np.frombuffer(data, np.uint8, offset=min(len(data), 4 + 4 * dims))
+    shape = struct.unpack_from(f">{dims}I", data, 4)
+    body = np.frombuffer(data, np.uint8, offset=4 + 4 * dims)
     if body.size != int(np.prod(shape)):
         raise ValueError(f"{folder / stem} holds {body.size} bytes where its header says {shape}")
     return body.reshape(shape)

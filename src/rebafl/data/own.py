@@ -21,7 +21,7 @@ IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".p
 def load_npz(path: Path) -> Data:
     """An `.npz` with `x_train y_train x_test y_test` and, if wanted, the class names in `classes`."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays: Arrays = {name: file[name] for name in file.files if name in NAMES}
             names = [str(name) for name in file["classes"]] if "classes" in file.files else None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:

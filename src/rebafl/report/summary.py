@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, pstdev, stdev
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from ..config import Plain
@@ -103,7 +104,7 @@ def _label(settings: Plain, apart: Sequence[str]) -> str:
 
 
 def comparison_table(groups: Sequence[Group]) -> Table:
-    table = Table(caption=NOTE, caption_justify="left", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, caption=NOTE, caption_justify="left")
     seeds = any(len(group.runs) > 1 for group in groups)
     table.add_column("run", no_wrap=True)
     for column in ("seeds",) * seeds + ("rounds", "best", "last", "last 10", "worst class"):

@@ -1,0 +1,5 @@
+"""`python -m rebafl` is the command `rebafl`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from rebafl.aggregate import Upload, diversity, moved, refusal, weighted_mean
+
+GOOD = {"w": torch.ones(2, 3)}
+COUNTS = torch.tensor([4, 0, 6])
+
+
+def upload(change=GOOD, counts=COUNTS, shared=None):
+    return Upload(3, change, counts, shared or {})
+
+
+def judge(candidate, shared=None):
+    return refusal(candidate, GOOD, shared or {}, classes=3, most_samples=100)
+
+
+def test_mean_by_hand():
+    mean = weighted_mean([{"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([5.0, -2.0])}], [1, 3])
+    assert mean["w"].tolist() == [4.0, -1.0]
+    assert moved({"w": torch.tensor([10.0, 0.0])}, mean)["w"].tolist() == [14.0, -1.0]
+
+
+def test_accumulation_is_in_float64_and_cast_once():
+    """In float32 the small ones would vanish beside the large one."""
+    parts = [{"w": torch.tensor([v])} for v in (2.0**25, 1.0, 1.0, -(2.0**25))]
+    assert weighted_mean(parts, [1, 1, 1, 1])["w"].item() == 0.5
+
+
+def test_counters_are_rounded_and_what_does_not_change_stays():
+    weights = {"n": torch.tensor(7), "frozen": torch.ones(1)}
+    result = moved(weights, weighted_mean([{"n": torch.tensor(2)}, {"n": torch.tensor(3)}], [1, 3]))
+    assert result["n"].item() == 10
+    assert result["n"].dtype == torch.int64
+    assert result["frozen"] is weights["frozen"]
+
+
+def test_diversity_by_hand_and_zero_for_identical_clients():
+    a, b = {"w": torch.tensor([0.0, 0.0])}, {"w": torch.tensor([2.0, 4.0])}
+    assert diversity([a, b]) == pytest.approx(5.0)
+    assert diversity([b, b, b]) == 0.0
+
+
+def test_a_good_upload_is_taken():
+    assert judge(upload()) is None
+    assert judge(upload(shared={"p": torch.ones(2)}), {"p": torch.zeros(2)}) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (upload({"w": torch.full((2, 3), float("nan"))}), "NaN"),
+        (upload({"w": torch.full((2, 3), float("inf"))}), "NaN or infinity"),
+        (upload({"w": torch.ones(3, 2)}), "w is"),
+        (upload({"w": torch.ones(2, 3, dtype=torch.float64)}), "w is"),
+        (upload({}), "missing or unknown w"),
+        (upload({**GOOD, "v": torch.ones(1)}), "unknown v"),
+        (upload(counts=torch.tensor([4, -1, 6])), "impossible"),
+        (upload(counts=torch.tensor([0, 0, 0])), "impossible"),
+        (upload(counts=torch.tensor([101, 0, 0])), "impossible"),
+        (upload(counts=torch.tensor([1, 2])), "counts"),
+        (upload(counts=torch.tensor([1.0, 2.0, 3.0])), "counts"),
+        (upload(shared={"p": torch.ones(2)}), "shared"),
+    ],
+)
+def test_a_bad_upload_is_refused_with_the_reason(bad, reason):
+    assert reason in judge(bad)
+
+
+def test_bytes_count_all_that_is_sent():
+    assert upload(shared={"p": torch.ones(5)}).bytes == 6 * 4 + 3 * 8 + 5 * 4
