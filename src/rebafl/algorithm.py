@@ -12,22 +12,21 @@ A whole algorithm, for example: pull every local model towards the one it starte
         strength: float = 0.1
 
         def correct(self, net, context):
-            for name, parameter in net.named_parameters():
-                if parameter.grad is not None:
-                    parameter.grad.add_(parameter.detach() - context.sent.weights[name], alpha=self.strength)
+            for name, parameter, gradient in gradients(net):
+                gradient.add_(parameter.detach() - context.sent.weights[name], alpha=self.strength)
 """
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from .aggregate import Upload, moved, weighted_mean
 from .config import parameters
@@ -108,8 +107,24 @@ class Context:
     own: Tensors = field(default_factory=dict)
 
 
-Fit = Callable[[Tensors, Part], Tensors]
-"""Weights, and the part to train -> weights after training on the server's own data."""
+Fit = Callable[[Tensors, Part, Training], Tensors]
+"""Weights, the part to train, and how -> weights after training on the server's own data."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an algorithm needs beyond FedAvg, in words."""
+
+    state: str = "none"
+    communication: str = "none"
+    compute: str = "none"
+
+
+def gradients(net: Classifier) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+    """The parameters being trained, by name, with their gradients."""
+    for name, parameter in net.named_parameters():
+        if parameter.grad is not None:
+            yield name, parameter, parameter.grad
 
 
 @parameters
@@ -118,6 +133,7 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str]
+    costs: ClassVar[Costs] = Costs()
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
         """What the server keeps besides the weights, before the first round."""
@@ -156,6 +172,10 @@ class Algorithm(ABC):
         mean = weighted_mean([upload.change for upload in uploads], [upload.samples for upload in uploads])
         return replace(server, weights=moved(server.weights, mean))
 
+    def server_samples(self) -> int:
+        """How many samples of each class the server needs for itself, of those that no client holds."""
+        return 0
+
     def refine(self, server: Server, fit: Fit) -> Server:
         """A last touch at the server, with data of its own."""
         return server
@@ -163,6 +183,10 @@ class Algorithm(ABC):
     def evaluated(self, server: Server) -> Tensors:
         """The weights that count as the result."""
         return server.weights
+
+    def also_evaluated(self, server: Server) -> dict[str, Tensors]:
+        """Other weights whose accuracy is worth a note in the record, by name."""
+        return {}
 
     def uploaded(self, weights: Tensors) -> Tensors:
         """Those of the weights that are uploaded: the trained parts."""

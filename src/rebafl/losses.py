@@ -18,6 +18,13 @@ def log_prior(counts: Tensor, eps: float) -> Tensor:
     return (smoothed / smoothed.max()).log()
 
 
+def count_margin(counts: Tensor, tau: float) -> Tensor:
+    """FedLC's -tau n_c^(-1/4), shifted so that the smallest margin is exactly 0; -inf where n_c is 0."""
+    size = counts.to(torch.float64) ** -0.25
+    margin = tau * (size - size.min())
+    return torch.where(counts > 0, -margin, -torch.inf)
+
+
 def adjusted_cross_entropy(logits: Tensor, labels: Tensor, adjustment: Tensor) -> Tensor:
     """Cross entropy of softmax(logits + adjustment)."""
     return F.cross_entropy(logits + adjustment.to(logits.dtype), labels)

@@ -53,7 +53,9 @@ class Settings:
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
-        return plain(self)
+        values = plain(self)
+        values["algorithm"][KIND] = algorithms.kind_of(self.algorithm)
+        return values
 
     def identity(self) -> Plain:
         """What decides the results of a round."""
@@ -78,7 +80,7 @@ def make_settings(*layers: Mapping[str, Any]) -> Settings:
         "partition": build_kind(partition.KINDS, values.pop("partition"), "partition"),
         "participation": build_kind(participation.KINDS, values.pop("participation"), "participation"),
         "delivery": build_kind(participation.KINDS, values.pop("delivery"), "delivery"),
-        "algorithm": build_kind(algorithms.KINDS, values.pop("algorithm"), "algorithm"),
+        "algorithm": build_kind(algorithms.known(values["algorithm"].get(KIND)), values.pop("algorithm"), "algorithm"),
     }
     return build(Settings, {**values, **parts})
 

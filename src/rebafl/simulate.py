@@ -13,19 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 
 from . import data as datasets
 from .aggregate import Upload, diversity, refusal
-from .algorithm import Sent, Server, Task
+from .algorithm import Sent, Server, Task, Training
 from .config import Plain
 from .engines import Engine, Outcome, Work, start_engine
 from .errors import UserError
 from .evaluate import Score
-from .local import one_thread
-from .models import Classifier, Factory, make_net, weights_of
+from .local import fit, one_thread
+from .models import Classifier, Factory, Part, load_weights, make_net, weights_of
 from .participation import Roster, roster
 from .record import Record
+from .rng import generator
 from .settings import KEPT_APART, Settings, differences, make_settings
 from .tensors import Tensors, size
 from .version import VERSION
@@ -44,10 +47,21 @@ class Experiment:
     work: Work
     task: Task
     warnings: tuple[str, ...]
+    server_index: npt.NDArray[np.int64] | None = None
 
     def roster(self, round: int) -> Roster:
         s = self.settings
         return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
+
+    def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
+        """Train one part of the model on the server's own samples, with the loop that clients use."""
+        assert self.server_index is not None
+        net = self.work.make_net()
+        load_weights(net, weights)
+        random = generator(self.settings.seed, "server", round)
+        device = self.work.device_of(-1, self.server_index, training, random)
+        fit(net, device, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
+        return weights_of(net)
 
     def first_server(self) -> Server:
         net = self.work.make_net()
@@ -71,7 +85,9 @@ def prepare(
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
     task = Task(classes, features, split.clients)
-    return Experiment(settings, work, task, _warnings(data, split.clients, work))
+    own = settings.algorithm.server_samples()
+    index = _unheld(work, own) if own else None
+    return Experiment(settings, work, task, _warnings(data, split.clients, work), index)
 
 
 def _feature_size(net: Classifier, data: datasets.Data) -> int:
@@ -87,6 +103,21 @@ def _warnings(data: datasets.Data, clients: int, work: Work) -> tuple[str, ...]:
             return ()
     names = ", ".join(name for name, there in zip(data.classes, held, strict=True) if not there)
     return (f"No client holds any sample of: {names}. This limits the accuracy that can be reached.",)
+
+
+def _unheld(work: Work, each: int) -> npt.NDArray[np.int64]:
+    """Positions of `each` training samples of every class that no client holds."""
+    free = np.ones(len(work.data.y_train), dtype=bool)
+    for client in range(work.split.clients):
+        free[work.split.indices(client)] = False
+    random = generator(work.seed, "server data")
+    chosen = []
+    for label, name in enumerate(work.data.classes):
+        pool = np.flatnonzero(free & (work.split.labels == label))
+        if len(pool) < each:
+            raise UserError(f"The server needs {each} samples of {name} that no client holds; there are {len(pool)}.")
+        chosen.append(random.choice(pool, size=each, replace=False))
+    return np.sort(np.concatenate(chosen))
 
 
 def simulate(
@@ -169,9 +200,12 @@ def _round(experiment: Experiment, engine: Engine, record: Record, server: Serve
     uploads, refused = _accept(experiment, server, outcomes)
     if uploads:
         server = algorithm.aggregate(server, uploads, experiment.task.clients)
+        server = algorithm.refine(server, partial(experiment.fit, number))
     score = engine.score(algorithm.evaluated(server))
     accepted = {upload.client for upload in uploads}
     line = _line(experiment, number, who, sent, uploads, refused, score)
+    for name, weights in algorithm.also_evaluated(server).items():
+        line[f"{name}_accuracy"] = engine.score(weights).accuracy
     line["seconds"] = round(time.perf_counter() - began, 3)
     record.commit(
         line,

@@ -1,10 +1,54 @@
-"""Which algorithms are there? One file each, holding only what makes it different from FedAvg."""
+"""Which algorithms are there? One file each, holding only what makes it different from FedAvg.
+
+Others may live anywhere: as `algorithm=module:Class`, or under the entry point group `rebafl.algorithms`.
+"""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 from ..algorithm import Algorithm
+from ..errors import UserError
+from ..models import import_name
 from .bsm_fedavg import BsmFedAvg
 from .fedavg import FedAvg
+from .fedavg_ft import FedAvgFT
+from .fedbabu import FedBABU
+from .feddyn import FedDyn
+from .fedlc import FedLC
+from .fedprox import FedProx
+from .fedrs import FedRS
+from .label_smoothing import LabelSmoothing
+from .moon import Moon
 from .rebafl import ReBaFL
+from .scaffold import Scaffold
 
-KINDS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedAvg, BsmFedAvg, ReBaFL)}
+GROUP = "rebafl.algorithms"
+KINDS: dict[str, type[Algorithm]] = {
+    kind.name: kind
+    for kind in (
+        FedAvg, FedProx, Scaffold, FedDyn, Moon, FedRS, FedBABU, FedLC, FedAvgFT, LabelSmoothing, BsmFedAvg, ReBaFL,
+    )
+}  # fmt: skip
+
+
+def known(kind: object) -> dict[str, type[Algorithm]]:
+    """The algorithms of this package and, where `kind` names one that lives elsewhere, that one too."""
+    if not isinstance(kind, str) or kind in KINDS:
+        return KINDS
+    found = entry_points(group=GROUP, name=kind)
+    address = next((point.value for point in found), kind)
+    if ":" not in address:
+        return KINDS | {point.name: Algorithm for point in entry_points(group=GROUP)}
+    cls = import_name(address, "algorithm")
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        raise UserError(f"algorithm: {address} is not a class derived from rebafl.algorithm.Algorithm.")
+    return KINDS | {kind: cls}
+
+
+def kind_of(algorithm: Algorithm) -> str:
+    """The word that finds this algorithm again: its name, or where it lives."""
+    cls = type(algorithm)
+    if KINDS.get(cls.name) is cls or any(point.name == cls.name for point in entry_points(group=GROUP)):
+        return cls.name
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..algorithm import Algorithm, Batch, Context, Device, Sent
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
 from ..config import parameters
 from ..losses import adjusted_cross_entropy, log_prior
 from ..models import Classifier
@@ -14,6 +14,7 @@ class BsmFedAvg(Algorithm):
 
     name = "bsm-fedavg"
     paper = "Chen & Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, 2022"
+    costs = Costs(compute="one addition a logit")
 
     def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
         return Context(sent, device, {"prior": log_prior(device.counts, eps=0.0)})

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ..aggregate import Upload
-from ..algorithm import Algorithm, Batch, Context, Device, Sent, Server, Task
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent, Server, Task
 from ..config import parameters
 from ..losses import adjusted_cross_entropy, log_prior
 from ..models import Classifier
@@ -34,6 +34,11 @@ class ReBaFL(Algorithm):
 
     name = "rebafl"
     paper = "Xu et al., Stabilizing and Improving Federated Learning with Non-IID Data and Client Dropout"
+
+    costs = Costs(
+        communication="one feature vector a class, both ways",
+        compute="two forward passes over the local data a round; the head twice a step",
+    )
 
     eps: Annotated[
         Share | Annotated[tuple[Share, ...], Field(min_length=1)],

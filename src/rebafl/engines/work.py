@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from ..aggregate import Upload
@@ -14,7 +15,7 @@ from ..data import Data
 from ..evaluate import Score
 from ..local import train
 from ..models import Classifier
-from ..partition import Split
+from ..partition import Indices, Split
 from ..rng import generator, torch_stream
 from ..tensors import Tensors
 
@@ -31,7 +32,19 @@ class Work:
     make_net: Callable[[], Classifier]
 
     def device(self, client: int, round: int, state: Tensors | None) -> Device:
-        index = torch.from_numpy(self.split.indices(client))
+        random = generator(self.seed, "client", round, client)
+        return self.device_of(client, self.split.indices(client), self.training, random, state)
+
+    def device_of(
+        self,
+        client: int,
+        indices: Indices,
+        training: Training,
+        random: np.random.Generator,
+        state: Tensors | None = None,
+    ) -> Device:
+        """A device that holds the training samples at these positions."""
+        index = torch.from_numpy(indices)
         labels = self.data.y_train[index]
         return Device(
             id=client,
@@ -39,8 +52,8 @@ class Work:
             labels=labels,
             counts=labels.bincount(minlength=len(self.data.classes)),
             fill=-torch.tensor(self.data.mean) / torch.tensor(self.data.std),
-            training=self.training,
-            random=generator(self.seed, "client", round, client),
+            training=training,
+            random=random,
             state=state,
         )
 

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from ..aggregate import Upload, moved, weighted_mean
+from ..algorithm import Algorithm, Context, Costs, Device, Sent, Server, Task, gradients
+from ..config import parameters
+from ..models import Classifier, weights_of
+from ..tensors import Tensors
+
+H, MEAN = "h/", "mean/"
+
+
+@parameters
+class FedDyn(Algorithm):
+    """A linear term s_i and a pull alpha make the local optima agree with the global one.
+
+    What is sent is the cloud model mean - h / alpha; what counts as the result is the mean of the clients.
+    """
+
+    name = "feddyn"
+    paper = "Acar et al., Federated Learning Based on Dynamic Regularization, 2021"
+    costs = Costs("s_i, as large as the model", "none", "three additions a weight and step")
+
+    alpha: Annotated[float, Field(gt=0, description="strength of the pull; the ReBaFL authors' code has 1e-4")] = 0.01
+
+    def server_state(self, net: Classifier, task: Task) -> Tensors:
+        h = {H + name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
+        return h | {MEAN + name: tensor for name, tensor in weights_of(net).items()}
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+        return Context(sent, device, device.state or zeros)
+
+    def correct(self, net: Classifier, context: Context) -> None:
+        for name, parameter, gradient in gradients(net):
+            pull = parameter.detach() - context.sent.weights[name]
+            gradient.sub_(context.own[name]).add_(pull, alpha=self.alpha)
+
+    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
+        upload = self.upload(net, context)
+        after = {name: s - self.alpha * upload.change[name] for name, s in context.own.items()}
+        return upload, after
+
+    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
+        change = weighted_mean([upload.change for upload in uploads], [1.0] * len(uploads))
+        old = {name.removeprefix(H): h for name, h in server.state.items() if name.startswith(H)}
+        share = len(uploads) / clients
+        h = moved(old, {name: change[name] for name in old}, -self.alpha * share)
+        mean = moved(server.weights, change)
+        cloud = moved(mean, {name: each.to(torch.float64) for name, each in h.items()}, -1 / self.alpha)
+        state = {H + name: each for name, each in h.items()} | {MEAN + name: each for name, each in mean.items()}
+        return Server(cloud, state)
+
+    def evaluated(self, server: Server) -> Tensors:
+        return {name.removeprefix(MEAN): mean for name, mean in server.state.items() if name.startswith(MEAN)}
+
+    def also_evaluated(self, server: Server) -> dict[str, Tensors]:
+        return {"cloud": server.weights}

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
+from ..config import parameters
+from ..losses import adjusted_cross_entropy, count_margin
+from ..models import Classifier
+
+
+@parameters
+class FedLC(Algorithm):
+    """Logit calibration: each logit loses tau n_c^(-1/4), so that rare classes must win by more."""
+
+    name = "fedlc"
+    paper = "Zhang et al., Federated Learning with Label Distribution Skew via Logits Calibration, 2022"
+    costs = Costs(compute="one addition a logit")
+
+    tau: Annotated[float, Field(ge=0, description="size of the margins")] = 1.0
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        return Context(sent, device, {"margin": count_margin(device.counts, self.tau)})
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        return adjusted_cross_entropy(net(batch.x), batch.y, context.own["margin"])

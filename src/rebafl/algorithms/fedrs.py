@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
+from ..config import parameters
+from ..models import Classifier
+
+
+@parameters
+class FedRS(Algorithm):
+    """Restricted softmax: the logits of classes that a client does not hold are scaled down."""
+
+    name = "fedrs"
+    paper = "Li & Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, 2021"
+    costs = Costs(compute="one multiplication a logit")
+
+    alpha: Annotated[float, Field(ge=0, le=1, description="scale of missing classes' logits")] = 0.5
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        return Context(sent, device, {"scale": torch.where(device.counts > 0, 1.0, self.alpha)})
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        return F.cross_entropy(net(batch.x) * context.own["scale"], batch.y)

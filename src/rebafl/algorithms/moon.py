@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ..aggregate import Upload
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
+from ..config import parameters
+from ..models import Classifier, load_weights, weights_of
+from ..tensors import Tensors
+
+
+@parameters
+class Moon(Algorithm):
+    """Pulls each feature towards the received model's and away from the client's own last model's.
+
+    Both are computed once a sample and round, on untransformed inputs, and looked up by position.
+    """
+
+    name = "moon"
+    paper = "Li et al., Model-Contrastive Federated Learning, 2021"
+    costs = Costs("the client's last model", "none", "two forward passes over the local data a round")
+
+    mu: Annotated[float, Field(ge=0, description="weight of the contrastive term")] = 1.0
+    tau: Annotated[float, Field(gt=0, description="temperature")] = 0.5
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        if self.mu == 0:
+            return Context(sent, device)
+        received = device.features(net)
+        if device.state is None:  # a first-time client's previous model is the received one
+            return Context(sent, device, {"global": received, "previous": received})
+        load_weights(net, device.state)
+        previous = device.features(net)
+        load_weights(net, sent.weights)
+        return Context(sent, device, {"global": received, "previous": previous})
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        features = net.features(batch.x)
+        loss = F.cross_entropy(net.head(features), batch.y)
+        if self.mu == 0:
+            return loss
+        alike = F.cosine_similarity(features, context.own["global"][batch.index])
+        stale = F.cosine_similarity(features, context.own["previous"][batch.index])
+        pairs = torch.stack([alike, stale], dim=1) / self.tau
+        return loss + self.mu * F.cross_entropy(pairs, torch.zeros_like(batch.y))
+
+    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
+        return self.upload(net, context), weights_of(net)
