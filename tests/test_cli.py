@@ -181,3 +181,20 @@ def test_lists(tmp_path):
 )  # fmt: skip
 def test_help_has_an_example(words):
     assert re.search(r"Examples?:", inside(*words, "--help").output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["run", "dataset=[/foo]"], ["data", "get", "[/x]"], ["run", "out=" + "x" * 300]])
+def test_odd_words_are_said_as_they_are(words):
+    code, _, err = rebafl(*words)
+    assert code == 2
+    assert "Traceback" not in err
+    assert words[-1][-6:] in err
+
+
+def test_a_broken_trace_leaves_no_directory_behind(tmp_path):
+    with pytest.raises(UserError, match="trace"):
+        inside(
+            "run", *QUICK, "participation=trace", f"participation.path={tmp_path / 't.csv'}", f"out={tmp_path / 'a'}"
+        )
+    assert not (tmp_path / "a").exists()

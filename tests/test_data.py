@@ -424,3 +424,18 @@ def test_a_constant_feature_does_not_become_nan():
 def test_unknown_names_suggest_known_ones():
     with pytest.raises(UserError, match="did you mean 'fashion-mnist'"):
         datasets.load("fashion-mnits")
+
+
+@pytest.mark.parametrize("labels", [np.array([0, 10**8]), np.array([0, 2**63 + 5], dtype=np.uint64)])
+def test_labels_that_are_no_classes_end_at_once(tmp_path, labels):
+    x = np.ones((2, 3))
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+    with pytest.raises(UserError, match="class numbers from 0"):
+        datasets.load(str(tmp_path / "d.npz"))
+
+
+def test_numbers_too_large_for_float32_are_refused(tmp_path):
+    x = np.full((2, 3), 1e300)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(2), x_test=x, y_test=np.arange(2))
+    with pytest.raises(UserError, match="too large"):
+        datasets.load(str(tmp_path / "d.npz"))

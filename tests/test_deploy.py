@@ -89,3 +89,40 @@ def test_what_is_no_export(tmp_path, model, toy):
     run_toy(tmp_path / "own", toy)
     with pytest.raises(UserError, match="from Python"):
         deploy.from_run(tmp_path / "own")
+
+
+def test_the_data_set_is_not_needed_to_predict(tmp_path):
+    """Own data may be gone or changed: what the model must know of its inputs is kept with the run."""
+    arrays = {f"{k}_{p}": getattr(DATA, f"{k}_{p}").numpy()[:200] for k in "xy" for p in ("train", "test")}
+    np.savez(tmp_path / "d.npz", **arrays)
+    settings = {
+        "dataset": str(tmp_path / "d.npz"),
+        "rounds": 1,
+        "workers": 1,
+        "partition": {"kind": "iid", "clients": 2},
+    }
+    run = rebafl.simulate(settings, tmp_path / "r", say=lambda text: None)
+    before = deploy.from_run(run.path).logits(DATA.x_test[:3])
+    (tmp_path / "d.npz").unlink()
+    assert torch.equal(deploy.from_run(run.path).logits(DATA.x_test[:3]), before)
+
+
+def test_a_model_of_floating_point_arrays_refuses_image_files(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 28, 28))
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
+    settings = {
+        "dataset": str(tmp_path / "d.npz"),
+        "rounds": 1,
+        "workers": 1,
+        "partition": {"kind": "iid", "clients": 2},
+    }
+    run = rebafl.simulate(settings, tmp_path / "r", say=lambda text: None)
+    with pytest.raises(UserError, match="arrays of numbers"):
+        deploy.predict(deploy.from_run(run.path), [tmp_path / "x.png"])
+
+
+def test_an_export_does_not_overwrite_other_things(tmp_path, model):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        deploy.export(model, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

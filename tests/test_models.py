@@ -81,7 +81,7 @@ def test_a_plain_module_is_adapted_by_the_name_of_its_last_layer():
     [
         (Plain, "", "model.last"),
         (Plain, "nope", "no layer 'nope'; linear ones: body.0, out.fc"),
-        (WithMoreAfterwards, "out.fc", "does more after"),
+        (WithMoreAfterwards, "out.fc", "does more than"),
         (lambda: nn.Linear(6, 3), "", "features"),
         (lambda: 5, "", "not a torch module"),
         (lambda: TinyNet(classes=3), "", "4 classes"),

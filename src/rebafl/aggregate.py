@@ -41,19 +41,22 @@ def refusal(upload: Upload, change: Tensors, shared: Tensors, classes: int, most
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
     if bool((counts < 0).any()) or not 0 < upload.samples <= most_samples:
         return f"impossible class counts {counts.tolist()}"
-    for title, found, expected in (
-        ("weights", upload.change, change),
-        ("shared values", upload.shared, shared),
-    ):
-        if found.keys() != expected.keys():
-            odd = sorted(found.keys() ^ expected.keys())
-            return f"{title}: missing or unknown {', '.join(odd)}"
-        for name, tensor in found.items():
-            like = expected[name]
-            if tensor.shape != like.shape or tensor.dtype != like.dtype:
-                return f"{title}: {name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
-            if not bool(torch.isfinite(tensor).all()):
-                return f"{title}: {name} holds NaN or infinity"
+    if reason := mismatch(upload.change, change):
+        return f"weights: {reason}"
+    reason = mismatch(upload.shared, shared)
+    return f"shared values: {reason}" if reason else None
+
+
+def mismatch(found: Tensors, expected: Tensors) -> str | None:
+    """How some tensors differ from what they should look like, or None; all must be finite."""
+    if found.keys() != expected.keys():
+        return f"missing or unknown {', '.join(sorted(found.keys() ^ expected.keys()))}"
+    for name, tensor in found.items():
+        like = expected[name]
+        if tensor.shape != like.shape or tensor.dtype != like.dtype:
+            return f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
+        if not bool(torch.isfinite(tensor).all()):
+            return f"{name} holds NaN or infinity"
     return None
 
 

@@ -20,12 +20,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from . import deploy
 from .algorithms import KINDS as ALGORITHMS
 from .config import Plain, describe, parse_assignments, read_toml, write_toml
 from .data import KNOWN, check_name, load, whereabouts
-from .errors import UserError
+from .errors import UserError, exists
 from .record import CONFIG, Record
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
@@ -44,7 +45,9 @@ app = typer.Typer(
     "Example: `rebafl run dataset=fashion-mini algorithm=rebafl partition.samples=300 rounds=20 out=runs/a`",
 )
 data_app = typer.Typer(
-    no_args_is_help=True, context_settings=HELP, help="Data sets: which there are, and fetching them."
+    no_args_is_help=True,
+    context_settings=HELP,
+    help="Data sets: which there are, and fetching them.\n\nExample: `rebafl data get cifar-10`",,
 )
 app.add_typer(data_app, name="data")
 
@@ -86,16 +89,13 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     """
     settings, target = _read_words(words or [])
     silent = quiet or as_json
-    begun = (target / CONFIG).exists()
     try:
         with _Display(settings, target, silent) as display:
             record = simulate(settings, target, listen=display.listen, say=display.say)
     except KeyboardInterrupt:
-        done = len(Record(target).rounds()) if begun or (target / CONFIG).exists() else 0
-        err.print(
-            f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: rebafl run out={target}",
-            soft_wrap=True,
-        )
+        record = Record(target)
+        done = len(record.rounds()) if record.begun else 0
+        _say(f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: rebafl run out={target}")
         raise typer.Exit(130) from None
     _report_run(record, silent, as_json)
 
@@ -106,7 +106,7 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
         _show(comparison_table(group_runs([finished])))
-        out.print(f"Saved in {record.path}; see also: rebafl compare {record.path}", soft_wrap=True)
+        out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
 
 
 class _Display:
@@ -134,9 +134,9 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "") -> None:
         if not self.silent:
-            err.print(text, soft_wrap=True)
+            err.print(Text(text, style), soft_wrap=True)
 
     def listen(self, event: str, facts: Mapping[str, Any]) -> None:
         if event == "start":
@@ -148,7 +148,7 @@ class _Display:
 
     def _start(self, facts: Mapping[str, Any]) -> None:
         for warning in facts["warnings"]:
-            self.say(f"[yellow]Warning:[/] {warning}")
+            self.say(f"Warning: {warning}", "yellow")
         self.say(f"{self.settings.algorithm.name} on {self.settings.dataset} -> {self.target}")
         if facts["round"]:
             self.say(f"Going on after round {facts['round']}.")
@@ -159,9 +159,9 @@ class _Display:
 
     def _round(self, line: Mapping[str, Any]) -> None:
         for client, reason in line["refused"].items():
-            self.say(f"[yellow]Round {line['round']}: client {client} was refused:[/] {reason}")
+            self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
         if not line["updated"]:
-            self.say(f"[yellow]Round {line['round']}: no upload arrived; the model stays as it is.")
+            self.say(f"Round {line['round']}: no upload arrived; the model stays as it is.", "yellow")
         self.accuracy = f"accuracy {line['accuracy']:5.2f}"
         self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
         if not self.live:
@@ -179,7 +179,7 @@ def _read_words(words: list[str]) -> tuple[Settings, Path]:
     if any(not isinstance(value, str) or not value for value in chosen):
         raise UserError("out must be the path of a directory.")
     target = Path(chosen[-1]) if chosen else None
-    if target and (target / CONFIG).exists():
+    if target and exists(target / CONFIG):
         layers.insert(0, read_toml(target / CONFIG))
     settings = make_settings(*layers)
     check_name(settings.dataset)
@@ -189,7 +189,7 @@ def _read_words(words: list[str]) -> tuple[Settings, Path]:
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")],
-    png: Png = Path("curves.png"),
+    png: Png = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table and a picture; seeds of one setting become mean ± std.
@@ -198,7 +198,9 @@ def compare(
     """
     from .report import figures  # matplotlib is slow to import, and most commands draw nothing
 
-    groups = group_runs([read_run(path) for path in runs])
+    unique = {path.resolve(): path for path in runs}
+    groups = group_runs([read_run(path) for path in unique.values()])
+    png = png or (None if as_json else Path("curves.png"))
     if png:
         figures.draw_curves(groups, png)
     if as_json:
@@ -207,7 +209,7 @@ def compare(
     _show(comparison_table(groups))
     if len({group.runs[0].config["rounds"] for group in groups}) > 1:
         out.print("[yellow]The runs differ in their number of rounds.")
-    out.print(f"Curves drawn in {png}", soft_wrap=True)
+    out.print(Text(f"Curves drawn in {png}"), soft_wrap=True)
 
 
 @app.command()
@@ -224,27 +226,30 @@ def partition(
     from .report import figures  # as above
 
     settings, _ = _read_words(words or [])
-    experiment = prepare(settings, say=lambda text: err.print(text, soft_wrap=True))
+    experiment = prepare(settings, say=_say)
     split, classes = experiment.work.split, experiment.work.data.classes
     table = split.table()
     if not quiet:
         shown = Table(title=f"{settings.partition.name}, seed {settings.seed}", title_justify="left")
         for column in ("client", *classes, "samples"):
-            shown.add_column(column, justify="right")
+            shown.add_column(Text(column), justify="right")
         for client, row in enumerate(table[:50]):
             shown.add_row(str(client), *(str(n) if n else "[dim]·" for n in row), str(row.sum()))
         _show(shown)
         if len(table) > 50:
             out.print(f"… and {len(table) - 50} more clients, all in the picture.")
     for warning in experiment.warnings:
-        err.print(f"[yellow]Warning:[/] {warning}", soft_wrap=True)
+        _say(f"Warning: {warning}")
     if png:
         figures.draw_partition(table, classes, png)
-        out.print(f"Drawn in {png}", soft_wrap=True)
+        if not quiet:
+            out.print(Text(f"Drawn in {png}"), soft_wrap=True)
     if save:
         lists = [split.indices(client).tolist() for client in range(split.clients)]
         _write_text(save, json.dumps(lists))
-        out.print(f"Saved in {save}; use it with partition.kind=file partition.path={save}", soft_wrap=True)
+        use = f"partition=file partition.clients={split.clients} partition.path={save}"
+        if not quiet:
+            out.print(Text(f"Saved in {save}; use it with {use}"), soft_wrap=True)
 
 
 @app.command()
@@ -258,7 +263,7 @@ def export(
     Example: `rebafl export runs/a --onnx`
     """
     for path in deploy.export(deploy.from_run(run), to or run / "export", onnx):
-        out.print(str(path), soft_wrap=True)
+        out.print(Text(str(path)), soft_wrap=True)
 
 
 @app.command()
@@ -285,7 +290,7 @@ def predict(
     for image, row in zip(images, rows, strict=True):
         ranked = sorted(zip(row, model.classes, strict=True), reverse=True)
         runners = ", ".join(f"{name} {p:.1%}" for p, name in ranked[1:3])
-        table.add_row(str(image), ranked[0][1], f"{ranked[0][0]:.1%}", runners)
+        table.add_row(Text(str(image)), Text(ranked[0][1]), f"{ranked[0][0]:.1%}", Text(runners))
     _show(table)
 
 
@@ -340,10 +345,14 @@ def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> 
 
     Example: `rebafl data get cifar-10`
     """
-    data = load(name, lambda text: err.print(text, soft_wrap=True))
+    data = load(name, _say)
     out.print(
         f"{data.name} is here and right: {len(data.y_train):,} + {len(data.y_test):,} samples, SHA-256 {data.digest}"
     )
+
+
+def _say(text: str) -> None:
+    err.print(Text(text), soft_wrap=True)
 
 
 def _show(table: Table) -> None:
@@ -365,5 +374,11 @@ def main(run_app: Callable[[], Any] = app) -> None:
     try:
         run_app()
     except UserError as error:
-        err.print(f"[red]Error:[/] {error}", soft_wrap=True, highlight=False)
+        err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("Stopped.")
+        sys.exit(130)
+    except OSError as error:  # a closed pipe, a full disk under standard output
+        err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)

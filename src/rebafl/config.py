@@ -43,6 +43,10 @@ def parameters(cls: type[T]) -> type[T]:
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Make a `cls` from plain values; `where` is the section's name, for the message."""
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise UserError(f"Unknown key {f'{where}.{name}'.strip('.')!r}{choices(name, known)}.")
     try:
         return cls(**{name: _frozen(value) for name, value in values.items()})
     except pydantic.ValidationError as error:
@@ -91,7 +95,7 @@ def read_toml(path: Path) -> Plain:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"There is no settings file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} cannot be read as TOML: {error}.") from None
 
 
@@ -123,10 +127,11 @@ def parse_assignments(words: Iterable[str]) -> Plain:
 
 def _value(text: str) -> Any:
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, date | time | dict) else value
+    value = parsed["value"]
+    return text if len(parsed) > 1 or isinstance(value, date | time | dict) else value
 
 
 def _frozen(value: Any) -> Any:
@@ -142,16 +147,13 @@ def _plain_value(value: Any) -> Any:
 def choices(word: str, allowed: Iterable[str]) -> str:
     names = sorted(allowed)
     near = difflib.get_close_matches(word, names, n=1)
-    return (f" (did you mean {near[0]!r}?)" if near else "") + f"; there are: {', '.join(names)}"
+    return (f" (did you mean {near[0]!r}?)" if near else "") + f"; there are: {', '.join(names) or 'none'}"
 
 
 def _explain(error: pydantic.ValidationError, cls: type, values: Mapping[str, Any], where: str) -> str:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     full = f"{where}.{name}".strip(".")
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = [field.name for field in dataclasses.fields(cls)]
-        return f"Unknown key {full!r}{choices(name, known)}."
     if first["type"] in ("missing", "missing_keyword_only_argument"):
         return f"{full!r} must be given."
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".")

@@ -12,19 +12,22 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from . import data as datasets
-from .config import build
+from .aggregate import mismatch
+from .config import build, parameters, plain
+from .data import read_image
 from .errors import UserError
-from .models import Classifier, ModelChoice, evaluating, load_weights, make_net
+from .models import Classifier, ModelChoice, evaluating, load_weights, make_net, weights_of
 from .record import open_run
 from .settings import make_settings
 from .simulate import OWN_MODEL, trained_weights
-from .tensors import pack, unpack
+from .tensors import Tensors, pack, unpack
 
 WEIGHTS, DESCRIPTION, ONNX, LOADER = "model.safetensors", "model.json", "model.onnx", "load_model.py"
 
@@ -40,21 +43,33 @@ print(model.classes)
 '''
 
 
+@parameters
+class Inputs:
+    """What a model must know of its inputs: kept with every run, so that the data set itself is not needed."""
+
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=3)]
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    pixels: bool
+
+
 @dataclass(frozen=True)
 class Model:
     """A trained model with what is needed to use it."""
 
     net: Classifier
-    classes: tuple[str, ...]
-    shape: tuple[int, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     choice: ModelChoice
+    inputs: Inputs
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.inputs.classes
 
     def logits(self, raw: Tensor) -> Tensor:
         """Raw samples, stored as in the data set (channels last), to logits."""
         x = raw.to(torch.float32).div(255) if raw.dtype == torch.uint8 else raw
-        x = (x - torch.tensor(self.mean)) / torch.tensor(self.std)
+        x = (x - torch.tensor(self.inputs.mean)) / torch.tensor(self.inputs.std)
         with evaluating(self.net):
             out: Tensor = self.net(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)
         return out
@@ -63,35 +78,41 @@ class Model:
 def from_run(path: Path) -> Model:
     """The model of a run as its last committed round left it."""
     record = open_run(path)
-    settings = make_settings(record.config())
-    if not record.rounds():
-        raise UserError(f"{path} has no finished round yet, so there is no model.")
+    settings, facts = make_settings(record.config()), record.environment()
+    if facts.get("settings_sha256") != settings.digest:
+        raise UserError(f"{path}: its config.toml, or a file that it names, was changed; restore it.")
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{path} was run with a model given from Python; load its weights from Python too.")
-    data = datasets.load(settings.dataset)
-    net = make_net(settings.model, data.shape, len(data.classes), settings.seed)
-    load_weights(net, trained_weights(record, settings))
-    return Model(net, data.classes, data.shape, data.mean, data.std, settings.model)
+    if not record.rounds():
+        raise UserError(f"{path} has no finished round yet, so there is no model.")
+    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings), path)
+
+
+def _assemble(choice: ModelChoice, inputs: object, weights: Tensors, where: Path) -> Model:
+    if not isinstance(inputs, dict):
+        raise UserError(f"{where} does not say what its model's inputs are.")
+    facts = build(Inputs, inputs, "inputs")
+    net = make_net(choice, facts.shape, len(facts.classes), seed=0)
+    if reason := mismatch(weights, weights_of(net)):
+        raise UserError(f"{where} holds weights that do not fit its model ({reason}).")
+    load_weights(net, weights)
+    return Model(net, choice, facts)
 
 
 def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
     """Write the model into a folder of its own; the files written."""
-    description = {
-        "model": {"kind": model.choice.kind, "last": model.choice.last},
-        "classes": model.classes,
-        "shape": model.shape,
-        "mean": model.mean,
-        "std": model.std,
-    }
     files = {
-        WEIGHTS: pack({"weights": dict(model.net.state_dict())}),
-        DESCRIPTION: json.dumps(description, indent=2).encode(),
+        WEIGHTS: pack({"weights": weights_of(model.net)}),
+        DESCRIPTION: json.dumps({"model": plain(model.choice), "inputs": plain(model.inputs)}, indent=2).encode(),
         LOADER: LOADER_TEXT.encode(),
     }
     try:
+        if folder.exists() and (others := {path.name for path in folder.iterdir()} - {*files, ONNX, "__pycache__"}):
+            raise UserError(f"{folder} holds other things, such as {min(others)}; choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
+        (folder / ONNX).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}).") from None
     if onnx:
@@ -103,27 +124,24 @@ def load(folder: Path) -> Model:
     """A model from a folder that `export` wrote."""
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        choice = build(ModelChoice, dict(description["model"]), "model")
         weights = unpack((folder / WEIGHTS).read_bytes())[0]["weights"]
-        choice = build(ModelChoice, description["model"], "model")
-        shape = tuple(map(int, description["shape"]))
-        net = make_net(choice, shape, len(description["classes"]), seed=0)
-        load_weights(net, weights)
-        mean, std = (tuple(map(float, description[name])) for name in ("mean", "std"))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        return _assemble(choice, description["inputs"], weights, folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder} does not hold an exported model ({error}).") from None
-    return Model(net, tuple(description["classes"]), shape, mean, std, choice)
 
 
 class _WithNormalisation(nn.Module):
-    """Pixels from 0 to 255, (n, channels, height, width), to class probabilities."""
+    """Inputs as they were stored, pixels from 0 to 255, (n, channels, height, width), to class probabilities."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.net = model.net
-        size = (1, -1, 1, 1) if len(model.shape) == 3 else (1, -1)
-        self.mean = torch.tensor(model.mean).reshape(size)
-        self.std = torch.tensor(model.std).reshape(size)
-        self.scale = 255.0 if len(model.shape) == 3 else 1.0
+        facts = model.inputs
+        size = (1, -1, 1, 1) if len(facts.shape) == 3 else (1, -1)
+        self.mean = torch.tensor(facts.mean).reshape(size)
+        self.std = torch.tensor(facts.std).reshape(size)
+        self.scale = 255.0 if facts.pixels else 1.0
 
     def forward(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.net((pixels / self.scale - self.mean) / self.std)
@@ -136,7 +154,7 @@ def _export_onnx(model: Model, path: Path) -> None:
         import onnxscript  # noqa: F401
     except ImportError:
         raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.") from None
-    example = torch.zeros(2, *model.shape)
+    example = torch.zeros(2, *model.inputs.shape)
     with warnings.catch_warnings(), evaluating(model.net):
         warnings.simplefilter("ignore")  # the exporter's own deprecations are not the user's concern
         torch.onnx.export(
@@ -159,9 +177,11 @@ def predict(
     trained: Sequence[float] | None = None,
 ) -> Tensor:
     """A row of class probabilities for each image file."""
-    if len(model.shape) != 3:
-        raise UserError(f"This model reads vectors of {model.shape[0]} numbers, not images.")
-    pixels = np.stack([datasets.read_image(path, model.shape) for path in images])
+    if len(model.inputs.shape) != 3 or not model.inputs.pixels:
+        raise UserError(
+            "This model was trained on arrays of numbers, not on image files; use its logits() from Python."
+        )
+    pixels = np.stack([read_image(path, model.inputs.shape) for path in images])
     return corrected(model.logits(torch.from_numpy(pixels)), prior, trained)
 
 

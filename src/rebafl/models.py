@@ -149,8 +149,12 @@ def make_net(
         try:
             module = _call(factory, shape, classes)
             return fit_contract(module, choice.last, shape, classes)
-        except (TypeError, ValueError, RuntimeError, IndexError) as error:
-            raise UserError(f"model {choice.kind!r} does not fit inputs of shape {shape}: {error}.") from None
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:  # own code may fail in any way
+            hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in BUILT_IN else ""
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise UserError(f"model {choice.kind!r} does not fit inputs of shape {shape} ({reason}){hint}.") from None
 
 
 def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: int) -> Classifier:
@@ -165,11 +169,18 @@ def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: 
             f"{type(module).__name__} has no features() and head; name its last linear layer with model.last=LAYER."
         )
     with torch.no_grad():
-        logits = net.head(net.features(probe))
+        features = net.features(probe)
+        logits = net.head(features)
+        whole = net(probe)
+    if features.dim() != 2:
+        raise UserError(f"features() must give one vector an input; it gives shape {tuple(features.shape)[1:]}.")
     if tuple(logits.shape) != (1, classes):
         raise UserError(f"The model gives {tuple(logits.shape)[1:]} values an input; there are {classes} classes.")
-    if before is not None and not torch.equal(before, logits):
-        raise UserError(f"The model does more after its layer {last!r}; give it features() and head itself.")
+    if not torch.equal(whole if before is None else before, logits):
+        where = f"its layer {last!r}" if last else "its head"
+        raise UserError(
+            f"The model does more than head(features(x)) after {where}; make its forward() that and no more."
+        )
     for parameter in net.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
@@ -207,8 +218,8 @@ def import_name(name: str, where: str) -> Any:
         sys.path.append(here)
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{where}: {name} cannot be imported ({error}).") from None
+    except (Exception, SystemExit) as error:  # own code may fail in any way
+        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}).") from None
 
 
 def part_of(name: str) -> Part:
@@ -220,6 +231,8 @@ def load_weights(net: nn.Module, weights: Tensors) -> None:
     """Copy values into the tensors the module has: their memory layout, and with it every bit, stays."""
     with torch.no_grad():
         for name, tensor in net.state_dict().items():
+            if tensor.shape != weights[name].shape:  # copy_ would stretch it
+                raise ValueError(f"{name} has shape {tuple(weights[name].shape)}, not {tuple(tensor.shape)}")
             tensor.copy_(weights[name])
 
 

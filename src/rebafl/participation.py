@@ -162,20 +162,24 @@ class Trace(Process):
         return there
 
 
+COLUMNS = "the columns must be client,round or client,first,last or client,from,to"
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 @lru_cache(maxsize=4)
 def _trace(path: str, length: float) -> Columns:
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
             header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
             cells = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as a trace ({error}); see `rebafl run --help`.") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a trace ({error}); {COLUMNS}.") from None
+    if not len(cells) or not np.isfinite(cells).all() or (cells < 0).any() or (cells > 2**31).any():
+        raise UserError(f"{path}: every cell must be a number from 0 up, and there must be at least one line of them.")
     who = cells[:, 0].astype(np.int64)
-    if (who != cells[:, 0]).any() or (who < 0).any() or not np.isfinite(cells).all():
-        raise UserError(f"{path}: clients are whole numbers from 0 up, and every cell a number.")
+    whole = cells if header[-1] in ("round", "last") else cells[:, :1]
+    if (whole != np.floor(whole)).any() or (len(header) == 3 and (cells[:, 1] > cells[:, 2]).any()):
+        raise UserError(f"{path}: clients and rounds are whole numbers, and no stay ends before it begins.")
     match header:
         case ["client", "round"]:
             return who, cells[:, 1], cells[:, 1]
@@ -184,7 +188,7 @@ def _trace(path: str, length: float) -> Columns:
         case ["client", "from", "to"]:  # round r lasts from (r - 1) to r lengths
             return who, np.ceil(cells[:, 1] / length) + 1, np.floor(cells[:, 2] / length)
         case _:
-            raise UserError(f"{path}: the columns must be client,round or client,first,last or client,from,to.")
+            raise UserError(f"{path}: {COLUMNS}.")
 
 
 KINDS: dict[str, type[Process]] = {kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)}

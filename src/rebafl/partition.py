@@ -49,7 +49,7 @@ class Split:
 class Partition(ABC):
     name: ClassVar[str]
 
-    clients: Annotated[int, Field(ge=1, description="how many clients there are (m)")] = 20
+    clients: Annotated[int, Field(ge=1, le=10_000_000, description="how many clients there are (m)")] = 20
 
     @abstractmethod
     def split(self, labels: Indices, classes: int, seed: int) -> Split: ...
@@ -109,7 +109,7 @@ class Dirichlet(Partition):
 
     name = "dirichlet"
     alpha: Annotated[float, Field(gt=0, description="small: few classes a client; large: nearly iid")] = 0.5
-    least: Annotated[int, Field(ge=0, description="samples every client has at the least")] = 10
+    least: Annotated[int, Field(ge=1, description="samples every client has at the least")] = 10
 
     def split(self, labels: Indices, classes: int, seed: int) -> Split:
         if self.clients * self.least > len(labels):
@@ -153,14 +153,16 @@ class File(Partition):
             lists = json.loads(Path(self.path).read_text(encoding="utf-8"))
             pieces = [np.array(each, dtype=object).astype(np.int64) for each in lists]
             good = all(isinstance(each, list) and all(type(i) is int for i in each) for each in lists)
-        except (OSError, ValueError, TypeError, OverflowError) as error:
+        except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise UserError(
                 f"partition.path: {self.path} is not a JSON list of lists of positions ({error})."
             ) from None
-        if not good or len(pieces) != self.clients:
+        if not good:
+            raise UserError(f"partition.path: {self.path} must hold nothing but lists of whole numbers.")
+        if len(pieces) != self.clients:
             raise UserError(
-                f"partition.path: {self.path} must hold {self.clients} lists of whole numbers, one for each of "
-                f"partition.clients; it holds {len(pieces)}."
+                f"partition.path: {self.path} holds {len(pieces)} clients, partition.clients says {self.clients}; "
+                "make them agree."
             )
         for client, piece in enumerate(pieces):
             if not len(piece) or piece.min() < 0 or piece.max() >= len(labels) or len(set(piece)) != len(piece):
@@ -182,6 +184,8 @@ def _fixed(pieces: list[Indices], labels: Indices, classes: int) -> Split:
 def _draw(labels: Indices, classes: int, seed: int, clients: int, samples: int, per_group: tuple[int, ...]) -> Split:
     """Clients that draw for themselves: the answer for one client costs nothing for the others."""
     pools = [np.flatnonzero(labels == c) for c in range(classes)]
+    if empty := [c for c, pool in enumerate(pools) if not len(pool)]:
+        raise UserError(f"partition: the training data have no sample of class {empty[0]}, so clients cannot draw it.")
     for held in per_group:
         most = samples - (held - 1) * (samples // held)  # the last class takes the remainder
         if held > classes or held > samples:

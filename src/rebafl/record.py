@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from .config import Plain, read_toml, write_toml
-from .errors import UserError
+from .errors import UserError, exists
 from .tensors import Tensors, pack, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
 ASIDE = ".aside"
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)\.safetensors")
+SERVER_FILE = re.compile(r"server-\d+\.safetensors")
 
 
 class Record:
@@ -44,37 +45,44 @@ class Record:
 
     @property
     def begun(self) -> bool:
-        """Does the directory hold a run?"""
-        return (self.path / CONFIG).exists()
+        """Does the directory hold a run? Its manifest is the last file that `create` writes."""
+        return (self.checkpoint / MANIFEST).exists()
 
-    def foreign(self) -> list[str]:
-        """What lies in the directory that no run put there."""
-        own = {".lock", "checkpoint", CONFIG, ENVIRONMENT, ROUNDS}
-        return [path.name for path in self.path.glob("*") if path.name.removesuffix(ASIDE) not in own]
+    def in_the_way(self) -> str:
+        """What a new run in this directory would destroy; what an interrupted start left does not count."""
+        if not exists(self.path):
+            return ""
+        if not self.path.is_dir():
+            return "it is a file"
+        names = {path.name.removesuffix(ASIDE) for path in self.path.glob("*")} - {".lock"}
+        unfinished = {"checkpoint", CONFIG, ENVIRONMENT} if (self.path / CONFIG).exists() else {"checkpoint", CONFIG}
+        inside = [path.name for path in self.checkpoint.glob("*") if path.name != MANIFEST + ASIDE]
+        others = sorted(names - unfinished) + inside
+        return f"it holds {others[0]}, but no run" if others else ""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second process out; the lock vanishes with the process that holds it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with (self.path / ".lock").open("w") as file:
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise UserError(
-                        f"{self.path} is being written by another process; wait for it or stop it."
-                    ) from None
-                yield
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
             raise UserError(
                 f"{self.path} cannot hold a run ({error.strerror}); choose another out=DIRECTORY."
             ) from None
+        with file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.path} is being written by another process; wait for it or stop it.") from None
+            yield
 
     def create(self, config: Plain, environment: Mapping[str, Any]) -> None:
-        """Start a run directory. `config.toml` comes last: a directory without it holds no run yet."""
+        """Start a run directory, the manifest last: without it, the directory holds no run yet."""
         self.checkpoint.mkdir(parents=True, exist_ok=True)
-        _write(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
         self.write_config(config)
+        _write(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
+        _write(self.checkpoint / MANIFEST, _json({"round": 0, "bytes": 0}).encode())
 
     def write_config(self, config: Plain) -> None:
         _write(self.path / CONFIG, write_toml(config).encode())
@@ -87,27 +95,35 @@ class Record:
             loaded = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise self._damaged(ENVIRONMENT, error) from None
-        return loaded if isinstance(loaded, dict) else {}
+        if not isinstance(loaded, dict):
+            raise self._damaged(ENVIRONMENT, "it is no table of facts")
+        return loaded
 
     def rounds(self) -> list[dict[str, Any]]:
         """The committed rounds, oldest first."""
-        data = self._rounds_file()[: self._manifest()["bytes"]]
-        try:
-            return [json.loads(line) for line in data.splitlines()]
-        except ValueError as error:
-            raise self._damaged(ROUNDS, error) from None
-
-    def resume(self) -> tuple[dict[str, Tensors] | None, int]:
-        """The server at the last committed round (None before the first), with all later traces removed."""
         manifest = self._manifest()
-        data = self._rounds_file()
+        data = self._rounds_file()[: manifest["bytes"]]
+        try:
+            lines = [json.loads(line) for line in data.splitlines()]
+            numbers = [line["round"] for line in lines]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(ROUNDS, error) from None
+        if len(data) != manifest["bytes"] or numbers != list(range(1, manifest["round"] + 1)):
+            raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
+        return lines
+
+    def saved_server(self) -> dict[str, Tensors] | None:
+        """The server at the last committed round, or None before the first. Changes nothing."""
+        self.rounds()
+        return self.server() if self._manifest()["round"] else None
+
+    def resume(self) -> None:
+        """Stand at the last committed round, with all later traces removed. Look at everything else first."""
+        manifest = self._manifest()
         self.round, self._length = manifest["round"], manifest["bytes"]
-        if len(data) < self._length or data[: self._length].count(b"\n") != self.round:
-            raise self._damaged(ROUNDS, "it is shorter than the checkpoint says")
-        if len(data) > self._length:
+        if len(self._rounds_file()) > self._length:
             os.truncate(self.path / ROUNDS, self._length)
         self._forget_uncommitted()
-        return (self.server() if self.round else None), self.round
 
     def server(self) -> dict[str, Tensors]:
         """The server's weights and state at the last committed round."""
@@ -141,9 +157,10 @@ class Record:
         path = self.checkpoint / MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            return {"round": int(manifest["round"]), "bytes": int(manifest["bytes"])}
-        except FileNotFoundError:
-            return {"round": 0, "bytes": 0}
+            numbers = {name: manifest[name] for name in ("round", "bytes")}
+            if not all(type(number) is int and number >= 0 for number in numbers.values()):
+                raise ValueError("its numbers are no counts")
+            return numbers
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"checkpoint/{MANIFEST}", error) from None
 
@@ -160,18 +177,18 @@ class Record:
     def _forget_uncommitted(self) -> None:
         """Keep each client's newest committed state; drop files of a round that never became real."""
         self._client_rounds = {}
-        for path in sorted(self.checkpoint.glob("*")):
-            if path.name.endswith(ASIDE):
-                path.unlink()
-            elif match := CLIENT_FILE.fullmatch(path.name):
-                client, round = int(match[1]), int(match[2])
-                if round <= self.round:
-                    round = max(round, self._client_rounds.get(client, 0))
-                    self._client_rounds[client] = round
+        files = [path for path in self.checkpoint.iterdir() if path.suffix in (".safetensors", ASIDE)]
+        for path in files:
+            match = CLIENT_FILE.fullmatch(path.name)
+            if match and int(match[2]) <= self.round:
+                client = int(match[1])
+                self._client_rounds[client] = max(int(match[2]), self._client_rounds.get(client, 0))
         kept = {f"client-{client}-{round}.safetensors" for client, round in self._client_rounds.items()}
-        kept |= {MANIFEST, f"server-{self.round}.safetensors"}
-        for path in self.checkpoint.glob("*"):
-            if path.name not in kept and path.name.startswith(("client-", "server-")):
+        kept.add(f"server-{self.round}.safetensors")
+        for path in files:
+            name = path.name.removesuffix(ASIDE)
+            ours = name == MANIFEST or CLIENT_FILE.fullmatch(name) or SERVER_FILE.fullmatch(name)
+            if ours and path.name not in kept:
                 path.unlink()
 
     def _damaged(self, name: str, reason: object) -> UserError:
@@ -180,7 +197,7 @@ class Record:
 
 def open_run(path: Path) -> Record:
     """A directory that holds a run, for reading."""
-    if not (path / CONFIG).exists():
+    if not exists(path / CONFIG):
         raise UserError(f"{path} holds no run: it has no {CONFIG}.")
     return Record(path)
 

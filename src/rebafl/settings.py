@@ -14,6 +14,7 @@ from . import algorithms, participation, partition
 from .algorithm import Algorithm, Training
 from .config import KIND, Plain, build, build_kind, merge, parameters, plain
 from .data import settings_for
+from .errors import exists
 from .models import ModelChoice
 from .participation import Dropout, Process
 from .partition import Partition
@@ -39,8 +40,10 @@ class Settings:
 
     dataset: Annotated[str, Field(description="a known name, or the path of own data")] = "fashion-mnist"
     rounds: Annotated[int, Field(ge=1, description="communication rounds (T)")] = 200
-    seed: Annotated[int, Field(ge=0, description="everything random follows from it")] = 0
-    workers: Annotated[int, Field(ge=0, description="worker processes; 0: one a core. Never changes a result")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="everything random follows from it")] = 0
+    workers: Annotated[
+        int, Field(ge=0, le=512, description="worker processes; 0: one a core. Never changes a result")
+    ] = 0
     dropout: Annotated[Dropout, Field(description="a client that is not there was away, or its upload got lost")] = (
         "away"
     )
@@ -62,10 +65,18 @@ class Settings:
         return {name: value for name, value in self.plain().items() if name not in KEPT_APART}
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of what decides the results, and of the files that settings point to."""
+        total = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode())
+        for part in (self.partition, self.participation, self.delivery):
+            if path := getattr(part, "path", ""):
+                total.update(Path(path).read_bytes() if exists(Path(path)) else b"")
+        return total.hexdigest()
+
+    @property
     def label(self) -> str:
         """A directory name that says what this is and differs when the settings do."""
-        code = hashlib.blake2b(json.dumps(self.identity(), sort_keys=True).encode(), digest_size=3).hexdigest()
-        return f"{Path(self.dataset).stem}-{self.algorithm.name}-seed{self.seed}-{code}"
+        return f"{Path(self.dataset).stem}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
 
 
 def make_settings(*layers: Mapping[str, Any]) -> Settings:

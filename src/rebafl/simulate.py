@@ -18,16 +18,16 @@ import torch
 import torch.nn.functional as F
 
 from . import data as datasets
-from .aggregate import Upload, diversity, refusal
+from .aggregate import Upload, diversity, mismatch, refusal
 from .algorithm import Sent, Server, Task, Training
 from .config import Plain
 from .engines import Engine, Outcome, Work, start_engine
-from .errors import UserError
+from .errors import UserError, exists
 from .evaluate import Score
 from .local import fit, one_thread
 from .models import Classifier, Factory, Part, load_weights, make_net, weights_of
 from .participation import Roster, roster
-from .record import Record
+from .record import CONFIG, Record
 from .rng import generator
 from .settings import KEPT_APART, Settings, differences, make_settings
 from .tensors import Tensors, size
@@ -85,6 +85,7 @@ def prepare(
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
     task = Task(classes, features, split.clients)
+    roster(settings.participation, settings.dropout, settings.delivery, split.clients, settings.seed, round=1)
     own = settings.algorithm.server_samples()
     index = _unheld(work, own) if own else None
     return Experiment(settings, work, task, _warnings(data, split.clients, work), index)
@@ -140,9 +141,11 @@ def simulate(
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
     record = Record(Path(out))
+    check_same(record, settings)
+    with one_thread():
+        experiment = prepare(settings, data, model, say)
     with record.locked(), one_thread():
         check_same(record, settings)
-        experiment = prepare(settings, data, model, say)
         server = _open(record, experiment)
         listen("start", {"round": record.round, "warnings": experiment.warnings})
         if record.round < settings.rounds:
@@ -156,9 +159,10 @@ def simulate(
 def check_same(record: Record, settings: Settings) -> None:
     """A directory belongs to its settings: going on with others would mix two experiments."""
     if not record.begun:
-        if record.foreign():
-            raise UserError(f"{record.path} is not empty and holds no run; choose another out=DIRECTORY.")
-        return
+        if reason := record.in_the_way():
+            raise UserError(f"{record.path} cannot hold a new run ({reason}); choose another out=DIRECTORY.")
+        if not exists(record.path / CONFIG):
+            return
     stored = record.config()
     for name in KEPT_APART:
         stored.pop(name, None)
@@ -174,17 +178,26 @@ def _open(record: Record, experiment: Experiment) -> Server:
     if not record.begun:
         record.create(settings.plain(), _environment(experiment))
         return experiment.first_server()
-    if record.environment().get("data_sha256") != experiment.work.data.digest:
+    facts = record.environment()
+    if facts.get("data_sha256") != experiment.work.data.digest:
         raise UserError(f"{record.path} was run on other data than {settings.dataset} holds now; restore the data.")
-    saved, _ = record.resume()
+    if facts.get("settings_sha256") != settings.digest:
+        raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
+    server = _restored(record, experiment.first_server())
+    record.resume()
     if settings.plain() != record.config():
         record.write_config(settings.plain())
-    first = experiment.first_server()
+    return server
+
+
+def _restored(record: Record, first: Server) -> Server:
+    """The saved server, if it is one of this model and algorithm; `first` shows what it must look like."""
+    saved = record.saved_server()
     if saved is None:
         return first
     server = Server(saved.get("weights", {}), saved.get("state", {}))
-    if server.weights.keys() != first.weights.keys():
-        raise UserError(f"{record.path} holds another model than {settings.model.kind} makes now.")
+    if reason := mismatch(server.weights, first.weights) or mismatch(server.state, first.state):
+        raise UserError(f"{record.path} holds a checkpoint that does not fit its settings ({reason}); restore it.")
     return server
 
 
@@ -283,6 +296,8 @@ def _environment(experiment: Experiment) -> Plain:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "data_sha256": experiment.work.data.digest,
+        "settings_sha256": experiment.settings.digest,
+        "inputs": experiment.work.data.description,
         "warnings": list(experiment.warnings),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import choices
-from ..errors import UserError
+from ..errors import UserError, exists
 from .arrays import Data
 from .catalog import KNOWN, load_known, whereabouts
 from .own import from_torch, load_folder, load_npz, read_image
@@ -25,7 +25,7 @@ def load(dataset: str, say: Callable[[str], None] = print) -> Data:
 
 
 def check_name(dataset: str) -> None:
-    if dataset not in KNOWN and not Path(dataset).exists():
+    if dataset not in KNOWN and not (dataset and exists(Path(dataset))):
         raise UserError(
             f"There is no data set {dataset!r}{choices(dataset, KNOWN)}; or give the path of an .npz "
             "or of a folder of class folders."

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from ..errors import UserError
 Arrays = dict[str, npt.NDArray[np.generic]]
 """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, height, width, channels)."""
 
+MOST_CLASSES = 10_000
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -47,6 +49,12 @@ class Data:
         x = (x - torch.tensor(self.mean)).div_(torch.tensor(self.std))
         return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a trained model must know of its inputs, as plain values."""
+        facts = {"classes": self.classes, "shape": self.shape, "mean": self.mean, "std": self.std}
+        return {**{name: list(value) for name, value in facts.items()}, "pixels": self.x_train.dtype == torch.uint8}
+
     @cached_property
     def digest(self) -> str:
         return digest({name: getattr(self, name).numpy() for name in NAMES})
@@ -70,10 +78,12 @@ def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
     checked = {name: np.asarray(arrays[name]) for name in NAMES}
     for part in ("train", "test"):
         x, y = checked[f"x_{part}"], checked[f"y_{part}"]
-        if x.dtype.kind not in "uif" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
-            raise UserError(f"{where}: x_{part} must hold finite numbers, not {x.dtype}.")
-        if y.ndim != 1 or y.dtype.kind not in "ui" or len(x) != len(y) or len(y) == 0 or y.min() < 0:
-            raise UserError(f"{where}: y_{part} must be one whole number from 0 up for each of x_{part}'s samples.")
+        if x.dtype.kind not in "uif" or x.ndim < 2 or not len(x):
+            raise UserError(f"{where}: x_{part} must hold samples of numbers, not {x.dtype} of shape {x.shape}.")
+        if y.ndim != 1 or y.dtype.kind not in "ui" or len(x) != len(y):
+            raise UserError(f"{where}: y_{part} must hold one whole number for each of x_{part}'s {len(x)} samples.")
+        if y.min() < 0 or y.max() >= MOST_CLASSES:
+            raise UserError(f"{where}: y_{part} must hold class numbers from 0 to {MOST_CLASSES - 1} at the most.")
         checked[f"x_{part}"] = _layout(x, f"{where}: x_{part}")
         checked[f"y_{part}"] = y.astype(np.int64)
     if checked["x_train"].shape[1:] != checked["x_test"].shape[1:]:
@@ -93,7 +103,13 @@ def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
         raise UserError(
             f"{where} has shape {x.shape}; images are (n, height, width[, channels]), vectors (n, features)."
         )
-    return np.ascontiguousarray(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32)
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    with np.errstate(over="ignore"):  # what does not fit is refused in the next line
+        numbers = np.ascontiguousarray(x, dtype=np.float32)
+    if not np.isfinite(numbers).all():
+        raise UserError(f"{where} holds NaN, infinity or numbers too large for 32 bits.")
+    return numbers
 
 
 def from_arrays(

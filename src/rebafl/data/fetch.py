@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import subprocess
 import tarfile
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -50,7 +52,7 @@ def download(url: str, target: Path, show: bool = True, timeout: float = TIMEOUT
             raise FetchError(f"{url}: {error}") from error
         part.unlink()
         raise FetchError(f"{url}: the part kept from an earlier try was no use and is removed; try again") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from error
     if total is not None and part.stat().st_size != total:
         raise FetchError(f"{url}: the connection ended early; what came is kept and will be gone on with")
@@ -65,7 +67,7 @@ def _bar(show: bool) -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, disable=not show)
+    return Progress(*columns, console=Console(stderr=True), disable=not show)
 
 
 def download_all(urls: Sequence[str], folder: Path, show: bool = True) -> Path:

@@ -24,7 +24,7 @@ def load_npz(path: Path) -> Data:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays: Arrays = {name: file[name] for name in file.files if name in NAMES}
             names = [str(name) for name in file["classes"]] if "classes" in file.files else None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError, MemoryError) as error:
         raise UserError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from None
     return from_arrays(str(path), check(arrays, str(path)), tuple(names) if names else None)
 
@@ -34,6 +34,8 @@ def load_folder(path: Path) -> Data:
     train, test = path / "train", path / "test"
     if train.is_dir() and test.is_dir():
         classes = _class_folders(train)
+        if strangers := set(_class_folders(test)) - set(classes):
+            raise UserError(f"{test} has classes that {train} has not: {', '.join(sorted(strangers))}.")
         parts = [_read(train, classes), _read(test, classes)]
     else:
         classes = _class_folders(path)
@@ -45,7 +47,7 @@ def load_folder(path: Path) -> Data:
 
 
 def _class_folders(path: Path) -> list[str]:
-    names = sorted(each.name for each in path.iterdir() if each.is_dir())
+    names = sorted(each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
     if len(names) < 2:
         raise UserError(f"{path} must hold at least two folders of images, one for each class.")
     return names
@@ -58,8 +60,8 @@ def _read(path: Path, classes: Sequence[str]) -> tuple[npt.NDArray[np.uint8], np
         for file in sorted((path / name).glob("*"))
         if file.suffix.lower() in IMAGES
     ]
-    if not files:
-        raise UserError(f"{path} holds no images in folders named {', '.join(classes)}.")
+    if empty := set(range(len(classes))) - {label for _, label in files}:
+        raise UserError(f"{path / classes[min(empty)]} holds no images; fill it or remove it.")
     images = [read_image(file) for file, _ in files]
     for (file, _), image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
@@ -79,7 +81,7 @@ def read_image(path: Path, shape: tuple[int, ...] | None = None) -> npt.NDArray[
             if shape and image.size != (shape[2], shape[1]):
                 image = image.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
             pixels = np.asarray(image, dtype=np.uint8)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UserError(f"{path} cannot be read as an image ({error}).") from None
     return pixels[..., None] if pixels.ndim == 2 else pixels
 

@@ -8,7 +8,6 @@ a client's round is a pure function, that changes nothing. Messages are safetens
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,10 +41,12 @@ class Job:
 class Worker:
     """One process and the pipe to it; `job` is what it is busy with, `version` which broadcast it knows."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, others: Sequence[Worker] = ()) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, work, os.getpid()), daemon=True)
+        # The child must close our ends of all pipes, or it would never notice that we are gone.
+        ours = [self.pipe, *(other.pipe for other in others)]
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, ours, work), daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -62,7 +63,9 @@ class Processes:
         self.work = work
         self._version = 0
         self._broadcast = b""
-        self._workers = [Worker(work) for _ in range(workers)]
+        self._workers: list[Worker] = []
+        for _ in range(workers):
+            self._workers.append(Worker(work, self._workers))
 
     def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]:
         self._announce({"weights": sent.weights, "extra": sent.extra})
@@ -144,19 +147,19 @@ class Processes:
 
     def _replace(self, worker: Worker) -> None:
         worker.stop()
-        self._workers[self._workers.index(worker)] = Worker(self.work)
+        self._workers.remove(worker)
+        self._workers.append(Worker(self.work, self._workers))
 
 
-def _serve(pipe: Connection, work: Work, parent: int) -> None:
+def _serve(pipe: Connection, inherited: Sequence[Connection], work: Work) -> None:
     """A worker's life: receive, do, reply, until the process that started it is gone."""
+    for each in inherited:
+        each.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     torch.set_num_threads(1)
     net = work.make_net()
     sent = Sent({})
     while True:
-        while not pipe.poll(2.0):
-            if os.getppid() != parent:
-                return
         try:
             groups, note = unpack(pipe.recv_bytes())
             if note["do"] == "receive":

@@ -10,6 +10,7 @@ from statistics import fmean, pstdev, stdev
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from ..config import Plain
@@ -70,8 +71,10 @@ def read_run(path: Path) -> Run:
     try:
         run = Run(path, record.config(), rounds)
         run.summary()
+        for section in ("algorithm", "partition", "participation"):
+            run.config[section]["kind"]
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path / 'rounds.jsonl'} is damaged (a line lacks {error}).") from None
+        raise UserError(f"{path} is damaged: its config.toml or rounds.jsonl lacks {error}.") from None
     return run
 
 
@@ -114,7 +117,7 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     for group in groups:
         tail = f"{group.over_seeds('last10_mean')[0]:.2f} ± {group.over_seeds('last10_std')[0]:.2f}"
         marks = "bold" if len(groups) > 1 and group in (calmest, highest) else ""
-        cells = [group.label, str(len(group.runs))][: 1 + seeds]
+        cells = [escape(group.label), str(len(group.runs))][: 1 + seeds]
         cells += [str(max(len(run.rounds) for run in group.runs))]
         cells += [_cell(group, "best"), _cell(group, "last"), f"[{marks}]{tail}[/]" if marks else tail]
         table.add_row(*cells, _cell(group, "worst_class_recall"))

@@ -1,0 +1,299 @@
+"""A killed process loses nothing: at any moment, between any two writes, and with client state."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import lines, run_toy, same_bits, weights
+from rebafl import parameters, record
+from rebafl.algorithm import Algorithm
+from rebafl.algorithms import KINDS
+from rebafl.errors import UserError
+from rebafl.tensors import pack
+
+
+@parameters
+class Counting(Algorithm):
+    """FedAvg whose clients count their rounds, and let the count matter."""
+
+    name = "counting"
+
+    def correct(self, net, context):
+        for parameter in net.parameters():
+            parameter.grad.mul_(1 + self.count(context))
+
+    def count(self, context):
+        return int(context.device.state["n"]) if context.device.state else 0
+
+    def finish(self, net, context, steps):
+        return self.upload(net, context), {"n": torch.tensor(self.count(context) + 1)}
+
+
+@pytest.fixture(autouse=True)
+def counting(monkeypatch):
+    monkeypatch.setitem(KINDS, "counting", Counting)
+
+
+def killed_at(step, out, toy, **changes):
+    """Run in a forked child that kills itself just before its `step`-th change to the disk; did it get there?"""
+    child = os.fork()
+    if child == 0:
+        left = [step]
+
+        def deadly(original):
+            def wrapper(*args, **kwargs):
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return original(*args, **kwargs)
+
+            return wrapper
+
+        Path.open = deadly(Path.open)  # files are opened for writing, renamed and removed through these
+        Path.replace = deadly(Path.replace)
+        Path.unlink = deadly(Path.unlink)
+        os.fsync = deadly(os.fsync)
+        try:
+            run_toy(out, toy, **changes)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.slow
+def test_killed_before_any_single_write_of_a_run(tmp_path, toy):
+    """Every file operation of the whole run is the last one once; each time the resumed run must be the same."""
+    changes = {"algorithm": "counting", "rounds": 3}
+    whole = run_toy(tmp_path / "whole", toy, **changes)
+    step = 0
+    while killed_at(step, tmp_path / "r", toy, **changes):
+        resumed = run_toy(tmp_path / "r", toy, **changes)
+        assert lines(resumed.path) == lines(whole.path), step
+        assert same_bits(weights(resumed), weights(whole)), step
+        assert sorted(os.listdir(resumed.path / "checkpoint")) == sorted(os.listdir(whole.path / "checkpoint")), step
+        shutil.rmtree(tmp_path / "r")
+        step += 1
+    assert step > 60
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments(tmp_path):
+    """A real process with real workers, killed again and again until it gets through."""
+    words = ["dataset=fashion-mini", "partition.clients=6", "partition.samples=40", "training.epochs=1", "rounds=8",
+             "workers=2", "algorithm=rebafl"]  # fmt: skip
+    command = [sys.executable, "-m", "rebafl", "run", *words, "-q"]
+    subprocess.run([*command, f"out={tmp_path / 'whole'}"], check=True)
+    chance, kills = random.Random(1), 0
+    for _ in range(12):
+        process = subprocess.Popen([*command, f"out={tmp_path / 'r'}"])
+        began = time.monotonic()
+        while not (tmp_path / "r" / "rounds.jsonl").exists() and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 0.7) if time.monotonic() - began < 60 else 0)
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.wait()
+        kills += 1
+    subprocess.run([*command, f"out={tmp_path / 'r'}"], check=True)
+    assert kills >= 2
+    assert lines(tmp_path / "r") == lines(tmp_path / "whole")
+    assert same_bits(
+        record.Record(tmp_path / "r").server()["weights"], record.Record(tmp_path / "whole").server()["weights"]
+    )
+
+
+def test_stopping_and_going_on_is_one_run(tmp_path, toy):
+    run_toy(tmp_path / "r", toy, algorithm="counting", rounds=2)
+    longer = run_toy(tmp_path / "r", toy, algorithm="counting", rounds=5)
+    whole = run_toy(tmp_path / "whole", toy, algorithm="counting", rounds=5)
+    assert lines(longer.path) == lines(whole.path)
+    assert same_bits(weights(longer), weights(whole))
+    assert longer.config()["rounds"] == 5
+
+
+def test_a_finished_run_is_left_alone(tmp_path, toy):
+    run_toy(tmp_path / "r", toy)
+    before = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("*") if path.is_file() and path.name != ".lock"
+    }
+    run_toy(tmp_path / "r", toy)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("dropout", ["away", "lost"])
+def test_only_clients_whose_upload_was_taken_move_on(tmp_path, toy, dropout):
+    """Absent or lost: the state file stays the same, byte for byte."""
+    seen = {}
+    for rounds in (1, 2, 3, 4):
+        run = run_toy(tmp_path / "r", toy, algorithm="counting", rounds=rounds, dropout=dropout)
+        line = run.rounds()[-1]
+        files = {int(path.name.split("-")[1]): path.read_bytes() for path in run.checkpoint.glob("client-*")}
+        arrived = set(line["active"]) - set(line["lost"])
+        assert {client for client in files if files[client] != seen.get(client)} == arrived
+        seen = files
+    counts = {client: int(run.client_state(client)["n"]) for client in seen}
+    took_part = [set(line["active"]) - set(line["lost"]) for line in run.rounds()]
+    assert counts == {client: sum(client in part for part in took_part) for client in counts}
+
+
+def test_other_settings_are_refused_and_nothing_is_touched(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy)
+    before = (run.path / "config.toml").read_text()
+    with pytest.raises(UserError, match=r"seed is 0 there, 1 here"):
+        run_toy(tmp_path / "r", toy, seed=1)
+    assert (run.path / "config.toml").read_text() == before
+
+
+def test_other_data_are_refused(tmp_path, toy):
+    run_toy(tmp_path / "r", toy, rounds=1)
+    from dataclasses import replace
+
+    with pytest.raises(UserError, match="other data"):
+        run_toy(tmp_path / "r", replace(toy, x_test=toy.x_test + 1), rounds=2)
+
+
+def test_a_foreign_directory_is_not_taken_over(tmp_path, toy):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match=r"holds thesis\.tex"):
+        run_toy(tmp_path / "r", toy)
+    assert (tmp_path / "r" / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="it is a file"):
+        run_toy(tmp_path / "file", toy)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("checkpoint/manifest.json", "{"), ("checkpoint/manifest.json", '{"round": 3}'),
+        ("checkpoint/server-3.safetensors", "x"), ("checkpoint/server-3.safetensors", None),
+        ("rounds.jsonl", '{"round": 1}\n'), ("rounds.jsonl", None), ("config.toml", "= ="), ("environment.json", "["),
+    ],
+)  # fmt: skip
+def test_damage_by_hand_is_one_sentence_and_nothing_is_destroyed(tmp_path, toy, name, content):
+    run = run_toy(tmp_path / "r", toy)
+    path = run.path / name
+    path.unlink() if content is None else path.write_text(content)
+    files = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    with pytest.raises(UserError) as error:
+        run_toy(tmp_path / "r", toy, rounds=5)
+    assert "\n" not in str(error.value).strip()
+    assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == files
+
+
+def test_two_processes_cannot_write_one_run(tmp_path):
+    first = record.Record(tmp_path / "r")
+    with first.locked():
+        code = (
+            "import sys; from pathlib import Path; from rebafl import UserError; from rebafl.record import Record\n"
+            f"try:\n  with Record(Path({str(tmp_path / 'r')!r})).locked(): pass\n"
+            "except UserError as e: sys.exit(str(e))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "another process" in done.stderr
+
+
+def test_a_full_disk_loses_no_finished_round(tmp_path, toy, monkeypatch):
+    run_toy(tmp_path / "r", toy, rounds=1)
+    before = lines(tmp_path / "r")
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match="No space left"):
+            run_toy(tmp_path / "r", toy, rounds=3)
+    resumed = run_toy(tmp_path / "r", toy, rounds=3)
+    whole = run_toy(tmp_path / "whole", toy, rounds=3)
+    assert lines(tmp_path / "r")[:1] == before
+    assert lines(resumed.path) == lines(whole.path)
+    assert same_bits(weights(resumed), weights(whole))
+
+
+def test_a_line_has_what_it_should(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy)
+    rows = [json.loads(line) for line in (run.path / "rounds.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    expected = {"round", "accuracy", "loss", "recall", "active", "lost", "refused", "updated", "diversity", "bytes_up",
+                "bytes_down", "seconds"}  # fmt: skip
+    assert set(rows[0]) == expected
+    assert len(rows[0]["recall"]) == 4
+    assert rows[0]["accuracy"] == pytest.approx(sum(rows[0]["recall"]) / 4)
+    environment = run.environment()
+    assert {"torch", "numpy", "python", "processor", "data_sha256", "warnings"} <= set(environment)
+
+
+def test_a_class_without_a_holder_is_warned_of_and_recorded(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy, partition={"kind": "pathological", "clients": 1, "classes": 2, "samples": 20})
+    assert "No client holds" in run.environment()["warnings"][0]
+
+
+@pytest.mark.parametrize("gone", ["config.toml", "checkpoint/manifest.json", "environment.json", "rounds.jsonl"])
+def test_a_run_that_lost_a_file_is_neither_taken_for_a_new_one_nor_overwritten(tmp_path, toy, gone):
+    run = run_toy(tmp_path / "r", toy)
+    (run.path / gone).unlink()
+    files = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    with pytest.raises(UserError):
+        run_toy(tmp_path / "r", toy, rounds=5)
+    assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == files
+
+
+def test_settings_edited_by_hand_are_noticed(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy)
+    text = (run.path / "config.toml").read_text()
+    (run.path / "config.toml").write_text(text.replace("seed = 0", "seed = 1"))
+    with pytest.raises(UserError, match="was changed; restore it"):
+        run_toy(tmp_path / "r", toy, rounds=5, seed=1)
+
+
+def test_a_changed_partition_file_is_noticed(tmp_path, toy):
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps([[k] for k in range(6)]))
+    partition = {"kind": "file", "clients": 6, "path": str(path)}
+    run_toy(tmp_path / "r", toy, rounds=1, partition=partition)
+    path.write_text(json.dumps([[k + 50] for k in range(6)]))
+    with pytest.raises(UserError, match="was changed; restore it"):
+        run_toy(tmp_path / "r", toy, rounds=2, partition=partition)
+
+
+@pytest.mark.parametrize("damage", ["shape", "nan", "missing", "state"])
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, toy, damage):
+    run = run_toy(tmp_path / "r", toy)
+    saved = run.server()
+    if damage == "shape":
+        saved["weights"]["head.bias"] = torch.zeros(1)
+    elif damage == "nan":
+        saved["weights"]["head.bias"].fill_(float("nan"))
+    else:
+        saved["weights" if damage == "missing" else "state"].popitem()
+    (run.checkpoint / "server-3.safetensors").write_bytes(pack(saved))
+    with pytest.raises(UserError, match="does not fit its settings"):
+        run_toy(tmp_path / "r", toy, rounds=5)
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_killed_parent(tmp_path):
+    words = ["dataset=fashion-mini", "partition.samples=40", "rounds=500", "workers=2", f"out={tmp_path / 'r'}", "-q"]
+    process = subprocess.Popen([sys.executable, "-m", "rebafl", "run", *words])
+    while not (tmp_path / "r" / "rounds.jsonl").exists():
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(children) == 2
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
