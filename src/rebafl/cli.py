@@ -47,7 +47,7 @@ app = typer.Typer(
 data_app = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
-    help="Data sets: which there are, and fetching them.\n\nExample: `rebafl data get cifar-10`",,
+    help="Data sets: which there are, and fetching them.\n\nExample: `rebafl data get cifar-10`",
 )
 app.add_typer(data_app, name="data")
 

@@ -47,6 +47,7 @@ class Experiment:
     work: Work
     task: Task
     warnings: tuple[str, ...]
+    parameters: frozenset[str]
     server_index: npt.NDArray[np.int64] | None = None
 
     def roster(self, round: int) -> Roster:
@@ -80,15 +81,17 @@ def prepare(
     labels = data.y_train.numpy()
     split = settings.partition.split(labels, classes, settings.seed)
     make = partial(make_net, settings.model, data.shape, classes, settings.seed, model)
-    features = _feature_size(make(), data)
+    net = make()
+    features = _feature_size(net, data)
     work = Work(settings.algorithm, settings.training, data, split, settings.seed, make)
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
     task = Task(classes, features, split.clients)
     roster(settings.participation, settings.dropout, settings.delivery, split.clients, settings.seed, round=1)
+    parameters = frozenset(name for name, _ in net.named_parameters())
     own = settings.algorithm.server_samples()
     index = _unheld(work, own) if own else None
-    return Experiment(settings, work, task, _warnings(data, split.clients, work), index)
+    return Experiment(settings, work, task, _warnings(data, split.clients, work), parameters, index)
 
 
 def _feature_size(net: Classifier, data: datasets.Data) -> int:
@@ -268,7 +271,9 @@ def _line(
     score: Score,
 ) -> Plain:
     """What `rounds.jsonl` says of a round."""
-    parameters = [{k: v for k, v in upload.change.items() if v.is_floating_point()} for upload in uploads]
+    moves = [
+        {name: upload.change[name] for name in upload.change if name in experiment.parameters} for upload in uploads
+    ]
     return {
         "round": number,
         "accuracy": score.accuracy,
@@ -278,7 +283,7 @@ def _line(
         "lost": sorted(set(who.trains) - set(who.arrives)),
         "refused": dict(refused),
         "updated": bool(uploads),
-        "diversity": diversity(parameters) if uploads else None,
+        "diversity": diversity(moves) if uploads else None,
         "bytes_up": sum(upload.bytes for upload in uploads),
         "bytes_down": len(who.trains) * (size(sent.weights) + size(sent.extra)),
     }

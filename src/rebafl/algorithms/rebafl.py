@@ -57,8 +57,10 @@ class ReBaFL(Algorithm):
     memory: Annotated[bool, Field(description="keep the last prototype of a class that nobody uploaded")] = False
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
+        if self.mu == 0:
+            return {}
         return {
-            "prototypes": torch.zeros(task.classes, task.features),
+            "prototypes": next(net.parameters()).new_zeros(task.classes, task.features),
             "mass": torch.zeros(task.classes, dtype=torch.float64),
         }
 
@@ -101,7 +103,7 @@ class ReBaFL(Algorithm):
         return self.upload(net, context, {"prototypes": table} if table is not None else {}), {}
 
     def shared(self, server: Server) -> Tensors:
-        return {"prototypes": server.state["prototypes"]} if self.mu > 0 else {}
+        return {name: table for name, table in server.state.items() if name == "prototypes"}
 
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
         server = super().aggregate(server, uploads, clients)
