@@ -28,6 +28,7 @@ from .config import Plain, describe, parse_assignments, read_toml, write_toml
 from .data import KNOWN, check_name, load, whereabouts
 from .errors import UserError, exists
 from .record import CONFIG, Record
+from .report.cards import first_line
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
 from .simulate import prepare, simulate
@@ -303,15 +304,23 @@ def _numbers(text: str, option: str) -> list[float] | None:
 
 @app.command()
 def algorithms() -> None:
-    """List the algorithms with their papers and parameters.
+    """List the algorithms: paper, parameters with defaults and ranges, state, communication and compute.
+
+    Others come from outside: `algorithm=module:Class`, see docs/own-algorithm.md.
 
     Example: `rebafl algorithms`
     """
     for name, kind in ALGORITHMS.items():
-        out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", soft_wrap=True)
-        out.print(f"  [dim]{kind.paper}", soft_wrap=True)
+        costs = kind.costs
+        out.print(Text.assemble((name, "bold"), f"  {first_line(kind)}"), soft_wrap=True)
+        out.print(Text(f"  {kind.paper}", "dim"), soft_wrap=True)
+        facts = (("client state", costs.state), ("communication", costs.communication), ("compute", costs.compute))
+        extra = "; ".join(f"{title}: {fact}" for title, fact in facts if fact != "none")
+        out.print(Text(f"  beyond FedAvg: {extra or 'nothing'}"), soft_wrap=True)
         for parameter in describe(kind):
-            out.print(f"  algorithm.{parameter.name} = {parameter.default}  [dim]{parameter.about}", soft_wrap=True)
+            words = (f"  algorithm.{parameter.name}={parameter.default}", f"  {parameter.about}")
+            out.print(Text.assemble((words[0], "cyan"), words[1]), soft_wrap=True)
+        out.print()
 
 
 @app.command()

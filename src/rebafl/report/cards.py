@@ -1,0 +1,46 @@
+"""What is there to know of each algorithm at a glance? The same facts for the command and for the documents."""
+
+from __future__ import annotations
+
+from ..algorithm import Algorithm
+from ..algorithms import KINDS
+from ..config import describe
+
+START, END = "<!-- generated: card -->", "<!-- end -->"
+
+
+def first_line(kind: type[Algorithm]) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
+
+
+def card(kind: type[Algorithm]) -> str:
+    """One algorithm as Markdown: its paper, what it costs beyond FedAvg, and its parameters."""
+    costs = kind.costs
+    lines = [
+        f"Paper: {kind.paper}",
+        "",
+        f"Beyond FedAvg: client state: {costs.state}; communication: {costs.communication}; compute: {costs.compute}.",
+    ]
+    parameters = describe(kind)
+    if parameters:
+        lines += ["", "| parameter | default | what it does |", "|---|---|---|"]
+        lines += [f"| `algorithm.{each.name}` | {each.default} | {each.about} |" for each in parameters]
+    return "\n".join(lines)
+
+
+def overview() -> str:
+    """All algorithms in one Markdown table."""
+    lines = ["| name | in one sentence | client state | extra communication | extra compute |", "|---|---|---|---|---|"]
+    for name, kind in KINDS.items():
+        costs = kind.costs
+        lines.append(
+            f"| [{name}]({name}.md) | {first_line(kind)} | {costs.state} | {costs.communication} | {costs.compute} |"
+        )
+    return "\n".join(lines)
+
+
+def placed(page: str, text: str) -> str:
+    """A page with the part between the two marks replaced."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{text}\n{END}{after}"

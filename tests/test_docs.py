@@ -1,0 +1,74 @@
+"""What the documents show is what the code says and does."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from conftest import run_toy, same_bits, weights
+from rebafl.algorithms import KINDS, kind_of, known
+from rebafl.errors import UserError
+from rebafl.report.cards import card, overview, placed
+from rebafl.settings import make_settings
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("name", ["README", *KINDS])
+def test_the_generated_parts_are_up_to_date(name):
+    page = (DOCS / "algorithms" / f"{name}.md").read_text()
+    assert placed(page, overview() if name == "README" else card(KINDS[name])) == page, (
+        "run tools/make_algorithm_docs.py"
+    )
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_every_page_has_a_runnable_example(name):
+    (words,) = re.findall(r"^ {4}rebafl run (.+)$", (DOCS / "algorithms" / f"{name}.md").read_text(), re.MULTILINE)
+    from rebafl.config import parse_assignments
+
+    assert make_settings(parse_assignments(words.split())).algorithm.name == name
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The module shown in docs/own-algorithm.md, as a user would save it."""
+    (code,) = re.findall(r"```python\n# decay.py\n(.+?)```", (DOCS / "own-algorithm.md").read_text(), re.DOTALL)
+    (tmp_path / "decay.py").write_text(textwrap.dedent(code))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield code
+    sys.modules.pop("decay", None)
+
+
+def test_the_own_algorithm_of_the_documents_runs_and_resumes(example, tmp_path, toy):
+    assert len(example.strip().splitlines()) <= 40
+    own = {"kind": "decay:TiredClients", "rate": 0.5}
+    whole = run_toy(tmp_path / "w", toy, algorithm=own, rounds=4, workers=2)
+    run_toy(tmp_path / "r", toy, algorithm=own, rounds=2)
+    resumed = run_toy(tmp_path / "r", toy, algorithm=own, rounds=4)
+    assert same_bits(weights(whole), weights(resumed))
+    assert whole.config()["algorithm"]["kind"] == "decay:TiredClients"
+    assert any(whole.checkpoint.glob("client-*"))
+    assert not same_bits(weights(whole), weights(run_toy(tmp_path / "f", toy, algorithm="fedavg", rounds=4)))
+
+
+def test_what_is_no_algorithm_is_refused():
+    for name in ("math:pi", "nowhere:X", "rebafl.algorithm:Nothing"):
+        with pytest.raises(UserError, match="algorithm"):
+            known(name)
+    assert kind_of(KINDS["moon"]()) == "moon"
+
+
+def test_a_name_from_an_entry_point_is_found(example, monkeypatch):
+    from importlib.metadata import EntryPoint, EntryPoints
+
+    from rebafl import algorithms
+
+    points = EntryPoints([EntryPoint("tired-clients", "decay:TiredClients", algorithms.GROUP)])
+    monkeypatch.setattr(algorithms, "entry_points", lambda **chosen: points.select(**chosen))
+    settings = make_settings({"algorithm": "tired-clients"})
+    assert settings.algorithm.rate == 0.9
+    assert settings.plain()["algorithm"]["kind"] == "tired-clients"
+    assert make_settings(settings.plain()) == settings
