@@ -4,6 +4,8 @@ Each identity is a function of the algorithm, so that it can be shown to fail fo
 """
 
 import math
+import subprocess
+import sys
 from dataclasses import fields, replace
 
 import pytest
@@ -349,6 +351,28 @@ def test_fedavg_ft_without_enough_samples_is_refused(tmp_path, toy):
 
     with pytest.raises(UserError, match="that no client holds"):
         run_toy(tmp_path / "r", toy, algorithm={"kind": "fedavg-ft", "samples": 50})
+
+
+@pytest.mark.slow
+def test_twenty_thousand_stateful_clients_fit_into_memory(tmp_path):
+    """Client state lives on disk: 20 of 20,000 Scaffold clients a round, on the CIFAR-10 network."""
+    code = """
+import resource, sys
+import numpy as np, rebafl
+from rebafl.data.arrays import from_arrays
+x = np.random.default_rng(0).integers(0, 256, (2000, 32, 32, 3), dtype=np.uint8)
+y = np.arange(2000) % 10
+data = from_arrays("random", {"x_train": x, "y_train": y, "x_test": x[:100], "y_test": y[:100]})
+settings = {"model": "cifar-cnn", "algorithm": "scaffold", "rounds": 3, "workers": 1,
+            "partition": {"clients": 20000, "samples": 20}, "participation": {"kind": "fraction", "share": 0.001},
+            "training": {"epochs": 1}}
+record = rebafl.simulate(settings, sys.argv[1], data=data, model=lambda: rebafl.models.CifarCNN((3, 32, 32), 10))
+print(len(list(record.checkpoint.glob("client-*"))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "r"], capture_output=True, text=True, check=True)
+    states, megabytes = map(int, done.stdout.split())
+    assert 57 <= states <= 60
+    assert megabytes < 2000
 
 
 # --- one round on three weights, by hand -----------------------------------------------------------------------------

@@ -6,29 +6,28 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
-from conftest import run_toy, same_bits, weights
+from conftest import TinyNet, run_toy, same_bits, weights
 from rebafl.algorithms import KINDS, kind_of, known
+from rebafl.config import parse_assignments
 from rebafl.errors import UserError
-from rebafl.report.cards import card, overview, placed
+from rebafl.report.cards import pages, placed
+from rebafl.rng import torch_stream
 from rebafl.settings import make_settings
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["README", *KINDS])
+@pytest.mark.parametrize("name", list(pages()))
 def test_the_generated_parts_are_up_to_date(name):
-    page = (DOCS / "algorithms" / f"{name}.md").read_text()
-    assert placed(page, overview() if name == "README" else card(KINDS[name])) == page, (
-        "run tools/make_algorithm_docs.py"
-    )
+    page = (DOCS / name).read_text()
+    assert placed(page, pages()[name]) == page, "run tools/make_docs.py"
 
 
 @pytest.mark.parametrize("name", list(KINDS))
 def test_every_page_has_a_runnable_example(name):
     (words,) = re.findall(r"^ {4}rebafl run (.+)$", (DOCS / "algorithms" / f"{name}.md").read_text(), re.MULTILINE)
-    from rebafl.config import parse_assignments
-
     assert make_settings(parse_assignments(words.split())).algorithm.name == name
 
 
@@ -72,3 +71,34 @@ def test_a_name_from_an_entry_point_is_found(example, monkeypatch):
     assert settings.algorithm.rate == 0.9
     assert settings.plain()["algorithm"]["kind"] == "tired-clients"
     assert make_settings(settings.plain()) == settings
+
+
+def test_the_readmes_own_loop_works(toy):
+    """The ten lines are run as they stand, on names that a user would have."""
+    readme = (DOCS.parent / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(from rebafl import class_prototypes.+?)```", readme, re.DOTALL)
+    with torch_stream(0, "model"):
+        model = TinyNet()
+    x, y = toy.inputs(toy.x_train[:100]), toy.y_train[:100]
+    before = model.head.weight.detach().clone()
+    names = {
+        "torch": torch, "classes": 4, "labels": y, "model": model, "batches": [(x[:50], y[:50]), (x[50:], y[50:])],
+        "prototypes": torch.randn(4, 5), "features_of_all_local_samples": model.features(x).detach(),
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+    }  # fmt: skip
+    exec(code, names)
+    assert not torch.equal(model.head.weight, before)
+    assert names["own_prototypes"].shape == (4, 5)
+
+
+def test_every_command_in_the_readme_is_known():
+    readme = (DOCS.parent / "README.md").read_text().replace("\\\n", " ")
+    for words in re.findall(r"^ {4}rebafl run (.+?)(?: {2,}#.*)?$", readme, re.MULTILINE):
+        pairs = [word for word in words.split() if "=" in word and not word.startswith("out=")]
+        assert make_settings(parse_assignments(pairs)).rounds >= 50
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), DOCS.parent / "README.md"], ids=lambda path: path.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -57,7 +57,7 @@ class Partition(ABC):
 
 @parameters
 class Pathological(Partition):
-    """Each client draws N classes and samples of each, independently of all others (overlap allowed)."""
+    """Each client draws N classes and n_i/N samples of each, the remainder of the last; overlap is allowed."""
 
     name = "pathological"
     classes: Annotated[int, Field(ge=1, description="classes a client holds (N)")] = 2

@@ -61,10 +61,10 @@ class Data:
 
 
 def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """SHA-256 over the four arrays, decoded: the same whichever archive they came from."""
+    """SHA-256 over the four arrays, decoded: the same whichever archive they came from and however labels are stored."""
     total = hashlib.sha256()
     for name in NAMES:
-        array = arrays[name]
+        array = arrays[name].astype(np.int64) if name.startswith("y") else arrays[name]
         total.update(f"{name} {array.shape} {array.dtype}".encode())
         total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..algorithm import Algorithm
 from ..algorithms import KINDS
 from ..config import describe
+from .reference import settings_page
 
 START, END = "<!-- generated: card -->", "<!-- end -->"
 
@@ -37,6 +38,12 @@ def overview() -> str:
             f"| [{name}]({name}.md) | {first_line(kind)} | {costs.state} | {costs.communication} | {costs.compute} |"
         )
     return "\n".join(lines)
+
+
+def pages() -> dict[str, str]:
+    """The generated part of every page below docs/."""
+    cards = {f"algorithms/{name}.md": card(kind) for name, kind in KINDS.items()}
+    return {"algorithms/README.md": overview(), "settings.md": settings_page(), **cards}
 
 
 def placed(page: str, text: str) -> str:
