@@ -61,7 +61,7 @@ class Data:
 
 
 def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """SHA-256 over the four arrays, decoded: the same whichever archive they came from and however labels are stored."""
+    """SHA-256 over the four arrays, decoded: the same whichever archive they came from, however labels are stored."""
     total = hashlib.sha256()
     for name in NAMES:
         array = arrays[name].astype(np.int64) if name.startswith("y") else arrays[name]
