@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from rebafl.aggregate import Upload, diversity, moved, refusal, weighted_mean
+from rebafl.aggregate import Upload, moved, refusal, weighted_mean
+from rebafl.evaluate import diversity
 
 GOOD = {"w": torch.ones(2, 3)}
 COUNTS = torch.tensor([4, 0, 6])

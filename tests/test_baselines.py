@@ -45,7 +45,9 @@ def make_device(toy, client, state, training, balanced=False):
     labels = toy.y_train[index]
     counts = labels.bincount(minlength=4)
     inputs = toy.inputs(toy.x_train[index]).double()
-    return Device(client, inputs, labels, counts, torch.zeros(6), training, generator(0, "t", 0, client), state)
+    return Device(
+        client, inputs, labels, counts, torch.zeros(6), training, generator(0, "t", 0, client), generator(0, "a"), state
+    )
 
 
 def federation(toy, algorithm, rounds=ROUNDS, clients=5, training=None, lost=(), balanced=False):
@@ -322,8 +324,8 @@ def test_label_smoothing_by_hand():
 
 
 def test_fedavg_ft_tunes_the_head_only_on_samples_no_client_holds(tmp_path, toy):
+    from rebafl.experiment import prepare
     from rebafl.settings import make_settings
-    from rebafl.simulate import prepare
 
     settings = {"algorithm": {"kind": "fedavg-ft", "samples": 6, "epochs": 40, "lr": 0.1}, "training": {"lr": 0.05},
                 "partition": {"clients": 6, "samples": 20}}  # fmt: skip
@@ -344,6 +346,29 @@ def test_fedavg_ft_tunes_the_head_only_on_samples_no_client_holds(tmp_path, toy)
         return F.cross_entropy(net(x), y).item()
 
     assert loss(tuned) < loss(server.weights) - 0.1
+
+
+def test_fedavg_ft_repeats_and_leaves_the_body_alone_with_random_layers(toy):
+    """Dropout must not make the tuning a matter of luck, and the body's running statistics must not move."""
+    from rebafl.experiment import prepare
+    from rebafl.settings import make_settings
+
+    class Random(TinyNet):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+            self.head = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4))
+
+        def features(self, x):
+            return super().features(self.norm(x))
+
+    settings = {"algorithm": {"kind": "fedavg-ft", "samples": 6}, "partition": {"clients": 6, "samples": 20}}
+    experiment = prepare(make_settings(settings), toy, Random)
+    first = experiment.first_server()
+    tuned = [experiment.fit(1, first.weights, "head", Training()) for _ in range(2)]
+    assert same_bits(*tuned)
+    assert not torch.equal(tuned[0]["head.1.weight"], first.weights["head.1.weight"])
+    assert all(torch.equal(tuned[0][n], first.weights[n]) for n in first.weights if not n.startswith("head."))
 
 
 def test_fedavg_ft_without_enough_samples_is_refused(tmp_path, toy):
@@ -406,7 +431,7 @@ def one_step(algorithm, net, x, y, counts, state=None, extra=None, client=0):
     """One client with one sample and one step of learning rate one."""
     sent = Sent(weights_of(net), extra or {})
     own = Device(client, exact([[x]]), torch.tensor([y]), torch.tensor(counts), torch.zeros(1), STEP,
-                 generator(0, "t"), state)  # fmt: skip
+                 generator(0, "t"), generator(0, "a"), state)  # fmt: skip
     return train(net, algorithm, sent, own)
 
 

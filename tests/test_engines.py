@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,39 @@ def test_if_nothing_is_left_the_model_stays_and_the_round_says_so(tmp_path, toy,
     assert same_bits(weights(one), weights(two))
     assert [line["updated"] for line in two.rounds()] == [False, False]
     assert two.rounds()[0]["diversity"] is None
+
+
+@parameters
+class Overflow(Algorithm):
+    """FedAvg whose server computes infinity in round 2."""
+
+    name = "overflow"
+
+    def aggregate(self, server, uploads, clients):
+        after = super().aggregate(server, uploads, clients)
+        if server.state["n"] == 1:
+            after.weights["head.bias"].fill_(float("inf"))
+        return replace(after, state={"n": server.state["n"] + 1})
+
+    def server_state(self, net, task):
+        return {"n": torch.zeros(())}
+
+
+def test_a_model_that_is_not_finite_is_dropped_and_the_run_can_go_on(tmp_path, toy, monkeypatch):
+    monkeypatch.setitem(KINDS, "overflow", Overflow)
+    record = run_toy(tmp_path / "r", toy, algorithm="overflow", rounds=2)
+    assert record.rounds()[1]["updated"] is False
+    assert "head.bias holds NaN or infinity" in record.rounds()[1]["discarded"]
+    assert same_bits(weights(record), weights(run_toy(tmp_path / "one", toy, algorithm="overflow", rounds=1)))
+    assert run_toy(tmp_path / "r", toy, algorithm="overflow", rounds=3).round == 3
+
+
+def test_one_client_alone_that_fails_later_on_does_not_stop_the_run(tmp_path, toy, monkeypatch):
+    monkeypatch.setitem(KINDS, "sabotage", Sabotage)
+    (tmp_path / "t.csv").write_text("client,round\n0,1\n1,2\n0,3\n")
+    only = {"kind": "trace", "path": str(tmp_path / "t.csv")}
+    record = run_toy(tmp_path / "r", toy, algorithm="sabotage", participation=only)
+    assert [line["updated"] for line in record.rounds()] == [True, False, True]
 
 
 def test_an_empty_round_of_a_trace_is_an_empty_round(tmp_path, toy):

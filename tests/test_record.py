@@ -37,6 +37,9 @@ class Counting(Algorithm):
     def finish(self, net, context, steps):
         return self.upload(net, context), {"n": torch.tensor(self.count(context) + 1)}
 
+    def client_state(self, server):
+        return {"n": torch.tensor(0)}
+
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch):
@@ -297,3 +300,17 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path):
         time.sleep(0.1)
     assert len(children) == 2
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_lost_or_strange_client_state_is_noticed(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy, algorithm="counting", participation="always")
+    state = next(run.checkpoint.glob("client-2-*"))
+    good = state.read_bytes()
+    state.unlink()
+    with pytest.raises(UserError, match="5 of 6 client states"):
+        run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
+    state.write_bytes(pack({"state": {"m": torch.tensor(1)}}))
+    with pytest.raises(UserError, match="state of client 2 is damaged"):
+        run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
+    state.write_bytes(good)
+    assert run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5).round == 5

@@ -490,13 +490,13 @@ def test_accuracy_recall_and_loss_of_every_round_agree(both: Both, dtype: torch.
 
 @in_both_precisions
 def test_bytes_of_every_round_are_those_counted_by_hand(both: Both, dtype: torch.dtype) -> None:
-    """Notices a tensor that travels uncounted or is counted twice, and lost uploads that count as received."""
+    """Notices a tensor that travels uncounted or is counted twice, and lost uploads that count as never sent."""
     model = dtype.itemsize * (CIFAR_SIZE if both.case.cifar else FASHION_SIZE)
     table = dtype.itemsize * 10 * 128 if both.case.kind == "rebafl" else 0
     down = model + table + (COUNTS if both.case.kind == "rebafl" else 0)
     for line in both.package[dtype].lines:
         assert not line["refused"]
-        assert line["bytes_up"] == (len(line["active"]) - len(line["lost"])) * (model + table + COUNTS)
+        assert line["bytes_up"] == len(line["active"]) * (model + table + COUNTS)
         assert line["bytes_down"] == len(line["active"]) * down
 
 

@@ -6,7 +6,6 @@ neither the order of arrival nor the number of workers can change a bit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -78,15 +77,3 @@ def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
         exact = weights[name].to(torch.float64) + scale * delta
         result[name] = (exact if weights[name].is_floating_point() else exact.round()).to(weights[name].dtype)
     return result
-
-
-def diversity(changes: Sequence[Tensors]) -> float:
-    """The paper's Λ: the mean squared distance of the local models from their (unweighted) average."""
-    mean = weighted_mean(changes, [1.0] * len(changes))
-    # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
-    squares = [
-        float((change[name].to(torch.float64).contiguous() - centre).square().sum())
-        for change in changes
-        for name, centre in mean.items()
-    ]
-    return math.fsum(squares) / len(changes)

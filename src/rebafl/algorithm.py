@@ -73,14 +73,19 @@ class Sent:
 
 @dataclass(frozen=True)
 class Device:
-    """What a client knows: who it is, its data, its own state (None the first time), and a random stream."""
+    """What a client knows: who it is, its data, and its own state (None the first time).
+
+    `shuffle` is the training loop's random stream, `random` the algorithm's: whether an algorithm draws
+    numbers does not change the order of samples.
+    """
 
     id: int
     inputs: Tensor
     labels: Tensor
     counts: Tensor
-    fill: Tensor
+    black: Tensor
     training: Training
+    shuffle: np.random.Generator
     random: np.random.Generator
     state: Tensors | None = None
 
@@ -132,7 +137,7 @@ class Algorithm(ABC):
     """Every hook's default is FedAvg. A subclass overrides only what makes it different."""
 
     name: ClassVar[str]
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     costs: ClassVar[Costs] = Costs()
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
@@ -162,6 +167,10 @@ class Algorithm(ABC):
     def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
         """After the last step: what leaves the device, and the client's next state."""
         return self.upload(net, context), {}
+
+    def client_state(self, server: Server) -> Tensors:
+        """What a client keeps from round to round, as tensors of the right shape: empty for most algorithms."""
+        return {}
 
     def shared(self, server: Server) -> Tensors:
         """What an upload shares besides the weights, as tensors of the right shape: anything else is refused."""

@@ -27,11 +27,12 @@ from .algorithms import KINDS as ALGORITHMS
 from .config import Plain, describe, parse_assignments, read_toml, write_toml
 from .data import KNOWN, check_name, load, whereabouts
 from .errors import UserError, exists
+from .experiment import split_data
 from .record import CONFIG, Record
 from .report.cards import first_line
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
-from .simulate import prepare, simulate
+from .simulate import simulate
 from .version import VERSION
 
 out, err = Console(), Console(stderr=True)
@@ -227,9 +228,8 @@ def partition(
     from .report import figures  # as above
 
     settings, _ = _read_words(words or [])
-    experiment = prepare(settings, say=_say)
-    split, classes = experiment.work.split, experiment.work.data.classes
-    table = split.table()
+    data, split, warnings = split_data(settings, say=_say)
+    table, classes = split.table(), data.classes
     if not quiet:
         shown = Table(title=f"{settings.partition.name}, seed {settings.seed}", title_justify="left")
         for column in ("client", *classes, "samples"):
@@ -239,7 +239,7 @@ def partition(
         _show(shown)
         if len(table) > 50:
             out.print(f"… and {len(table) - 50} more clients, all in the picture.")
-    for warning in experiment.warnings:
+    for warning in warnings:
         _say(f"Warning: {warning}")
     if png:
         figures.draw_partition(table, classes, png)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import date, time
@@ -123,6 +124,18 @@ def parse_assignments(words: Iterable[str]) -> Plain:
         else:
             table[last] = value
     return nested
+
+
+def import_name(name: str, where: str) -> Any:
+    """`module:attribute`, looked for on the path and in the current folder."""
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # own code may fail in any way
+        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}).") from None
 
 
 def _value(text: str) -> Any:

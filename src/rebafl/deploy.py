@@ -12,22 +12,21 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
+import safetensors.torch
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from .aggregate import mismatch
-from .config import build, parameters, plain
-from .data import read_image
+from .config import build, plain
+from .data import Inputs, read_image
 from .errors import UserError
 from .models import Classifier, ModelChoice, evaluating, load_weights, make_net, weights_of
 from .record import open_run
 from .settings import make_settings
 from .simulate import OWN_MODEL, trained_weights
-from .tensors import Tensors, pack, unpack
+from .tensors import Tensors
 
 WEIGHTS, DESCRIPTION, ONNX, LOADER = "model.safetensors", "model.json", "model.onnx", "load_model.py"
 
@@ -41,17 +40,6 @@ model = load(Path(__file__).parent)
 # predict(model, [Path("image.png")]) gives one row of class probabilities an image
 print(model.classes)
 '''
-
-
-@parameters
-class Inputs:
-    """What a model must know of its inputs: kept with every run, so that the data set itself is not needed."""
-
-    classes: Annotated[tuple[str, ...], Field(min_length=1)]
-    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=3)]
-    mean: tuple[float, ...]
-    std: tuple[Annotated[float, Field(gt=0)], ...]
-    pixels: bool
 
 
 @dataclass(frozen=True)
@@ -68,10 +56,8 @@ class Model:
 
     def logits(self, raw: Tensor) -> Tensor:
         """Raw samples, stored as in the data set (channels last), to logits."""
-        x = raw.to(torch.float32).div(255) if raw.dtype == torch.uint8 else raw
-        x = (x - torch.tensor(self.inputs.mean)) / torch.tensor(self.inputs.std)
         with evaluating(self.net):
-            out: Tensor = self.net(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)
+            out: Tensor = self.net(self.inputs(raw))
         return out
 
 
@@ -102,7 +88,7 @@ def _assemble(choice: ModelChoice, inputs: object, weights: Tensors, where: Path
 def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
     """Write the model into a folder of its own; the files written."""
     files = {
-        WEIGHTS: pack({"weights": weights_of(model.net)}),
+        WEIGHTS: safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()}),
         DESCRIPTION: json.dumps({"model": plain(model.choice), "inputs": plain(model.inputs)}, indent=2).encode(),
         LOADER: LOADER_TEXT.encode(),
     }
@@ -125,26 +111,22 @@ def load(folder: Path) -> Model:
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         choice = build(ModelChoice, dict(description["model"]), "model")
-        weights = unpack((folder / WEIGHTS).read_bytes())[0]["weights"]
+        weights = safetensors.torch.load((folder / WEIGHTS).read_bytes())
         return _assemble(choice, description["inputs"], weights, folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder} does not hold an exported model ({error}).") from None
 
 
-class _WithNormalisation(nn.Module):
-    """Inputs as they were stored, pixels from 0 to 255, (n, channels, height, width), to class probabilities."""
+class _Deployed(nn.Module):
+    """Inputs as they were stored, pixels from 0 to 255, but (n, channels, height, width), to class probabilities."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.net = model.net
-        facts = model.inputs
-        size = (1, -1, 1, 1) if len(facts.shape) == 3 else (1, -1)
-        self.mean = torch.tensor(facts.mean).reshape(size)
-        self.std = torch.tensor(facts.std).reshape(size)
-        self.scale = 255.0 if facts.pixels else 1.0
+        self.net, self.inputs = model.net, model.inputs
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        logits: Tensor = self.net((pixels / self.scale - self.mean) / self.std)
+    def forward(self, stored: Tensor) -> Tensor:
+        rows = stored.permute(0, 2, 3, 1) if stored.dim() == 4 else stored
+        logits: Tensor = self.net(self.inputs(rows))
         return logits.softmax(1)
 
 
@@ -158,7 +140,7 @@ def _export_onnx(model: Model, path: Path) -> None:
     with warnings.catch_warnings(), evaluating(model.net):
         warnings.simplefilter("ignore")  # the exporter's own deprecations are not the user's concern
         torch.onnx.export(
-            _WithNormalisation(model).eval(),
+            _Deployed(model).eval(),
             (example,),
             str(path),
             input_names=["pixels"],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from .aggregate import weighted_mean
 from .data import Data
-from .models import Classifier, evaluating
-
-CHUNK = 500
+from .models import CHUNK, Classifier, evaluating
+from .tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,15 @@ def total(scores: Sequence[Score]) -> Score:
         tuple(map(sum, zip(*(score.total for score in scores), strict=True))),
         sum(score.loss for score in scores),
     )
+
+
+def diversity(changes: Sequence[Tensors]) -> float:
+    """The paper's Λ: the mean squared distance of the local models from their (unweighted) average."""
+    mean = weighted_mean(changes, [1.0] * len(changes))
+    # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
+    squares = [
+        float((change[name].to(torch.float64).contiguous() - centre).square().sum())
+        for change in changes
+        for name, centre in mean.items()
+    ]
+    return math.fsum(squares) / len(changes)

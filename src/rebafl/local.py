@@ -58,7 +58,7 @@ def fit(
         optimiser = torch.optim.SGD(
             parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
-        net.train()
+        _train_mode(net, trains)
         for batch in batches(device):
             optimiser.zero_grad()
             loss(batch).backward()  # type: ignore[no-untyped-call]
@@ -66,6 +66,12 @@ def fit(
             optimiser.step()
             steps += 1
     return steps
+
+
+def _train_mode(net: Classifier, trains: Callable[[Part], bool]) -> None:
+    """Parts that are not trained neither draw random numbers nor move running statistics."""
+    net.train(trains("features"))
+    net.head.train(trains("head"))
 
 
 @contextmanager
@@ -84,7 +90,7 @@ def _only(net: Classifier, trains: Callable[[Part], bool]) -> Iterator[list[nn.P
 
 def batches(device: Device) -> Iterator[Batch]:
     """All steps of a round: each epoch in a new order, gathered and transformed a batch at a time."""
-    training, random = device.training, device.random
+    training, random = device.training, device.shuffle
     crop = training.transform == "crop-flip"
     source = _bordered(device) if crop else _rows(device.inputs)
     for _ in range(training.epochs):
@@ -104,7 +110,7 @@ def _bordered(device: Device) -> Tensor:
     """All images with a black border, made once a round."""
     rows = _rows(device.inputs)
     count, height, width, channels = rows.shape
-    wide = device.fill.expand(count, height + 2 * PAD, width + 2 * PAD, channels).clone()
+    wide = device.black.expand(count, height + 2 * PAD, width + 2 * PAD, channels).clone()
     wide[:, PAD:-PAD, PAD:-PAD] = rows
     return wide
 

@@ -2,24 +2,22 @@
 
 Batch normalisation: a client trains with its own batch statistics; running means and variances belong to
 the state dict and are averaged like weights, counters too (rounded); evaluation uses the averaged ones.
+Torch cannot train it on a batch of one sample: a client whose last batch is one is refused and says so.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from .config import choices, parameters
+from .config import choices, import_name, parameters
 from .errors import UserError
 from .rng import torch_stream
 from .tensors import Tensors
@@ -208,18 +206,6 @@ def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise UserError(f"The model's factory returned a {type(module).__name__}, not a torch module.")
     return module
-
-
-def import_name(name: str, where: str) -> Any:
-    """`module:attribute`, looked for on the path and in the current folder."""
-    module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # own code may fail in any way
-        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}).") from None
 
 
 def part_of(name: str) -> Part:

@@ -29,6 +29,7 @@ from .tensors import Tensors, pack, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
 ASIDE = ".aside"
+MANIFEST_KEYS = ("round", "bytes", "clients")
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)\.safetensors")
 SERVER_FILE = re.compile(r"server-\d+\.safetensors")
 
@@ -82,7 +83,7 @@ class Record:
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.write_config(config)
         _write(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
-        _write(self.checkpoint / MANIFEST, _json({"round": 0, "bytes": 0}).encode())
+        _write(self.checkpoint / MANIFEST, _json(dict.fromkeys(MANIFEST_KEYS, 0)).encode())
 
     def write_config(self, config: Plain) -> None:
         _write(self.path / CONFIG, write_toml(config).encode())
@@ -120,6 +121,11 @@ class Record:
     def resume(self) -> None:
         """Stand at the last committed round, with all later traces removed. Look at everything else first."""
         manifest = self._manifest()
+        self._client_rounds = self._committed_clients(manifest["round"])
+        if len(self._client_rounds) != manifest["clients"]:
+            raise self._damaged(
+                "checkpoint", f"it holds {len(self._client_rounds)} of {manifest['clients']} client states"
+            )
         self.round, self._length = manifest["round"], manifest["bytes"]
         if len(self._rounds_file()) > self._length:
             os.truncate(self.path / ROUNDS, self._length)
@@ -143,7 +149,10 @@ class Record:
         text = (_json(line) + "\n").encode()
         _append(self.path / ROUNDS, text)
         length = self._length + len(text)
-        _write(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length}).encode())
+        states = len(self._client_rounds.keys() | clients.keys())
+        _sync(self.checkpoint)
+        _write(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length, "clients": states}).encode())
+        _sync(self.checkpoint)
         stale = [self.checkpoint / f"server-{self.round}.safetensors"]
         for client in clients:
             if client in self._client_rounds:
@@ -157,7 +166,7 @@ class Record:
         path = self.checkpoint / MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            numbers = {name: manifest[name] for name in ("round", "bytes")}
+            numbers = {name: manifest[name] for name in MANIFEST_KEYS}
             if not all(type(number) is int and number >= 0 for number in numbers.values()):
                 raise ValueError("its numbers are no counts")
             return numbers
@@ -174,20 +183,22 @@ class Record:
         except (OSError, ValueError) as error:
             raise self._damaged(f"checkpoint/{name}", error) from None
 
-    def _forget_uncommitted(self) -> None:
-        """Keep each client's newest committed state; drop files of a round that never became real."""
-        self._client_rounds = {}
-        files = [path for path in self.checkpoint.iterdir() if path.suffix in (".safetensors", ASIDE)]
-        for path in files:
+    def _committed_clients(self, newest: int) -> dict[int, int]:
+        """For each client with a state, the round it is of: the newest that was committed."""
+        rounds: dict[int, int] = {}
+        for path in self.checkpoint.iterdir():
             match = CLIENT_FILE.fullmatch(path.name)
-            if match and int(match[2]) <= self.round:
-                client = int(match[1])
-                self._client_rounds[client] = max(int(match[2]), self._client_rounds.get(client, 0))
+            if match and int(match[2]) <= newest:
+                rounds[int(match[1])] = max(int(match[2]), rounds.get(int(match[1]), 0))
+        return rounds
+
+    def _forget_uncommitted(self) -> None:
+        """Remove files of a round that never became real, and what was replaced."""
         kept = {f"client-{client}-{round}.safetensors" for client, round in self._client_rounds.items()}
         kept.add(f"server-{self.round}.safetensors")
-        for path in files:
+        for path in list(self.checkpoint.iterdir()):
             name = path.name.removesuffix(ASIDE)
-            ours = name == MANIFEST or CLIENT_FILE.fullmatch(name) or SERVER_FILE.fullmatch(name)
+            ours = CLIENT_FILE.fullmatch(name) or SERVER_FILE.fullmatch(name) or path.name == MANIFEST + ASIDE
             if ours and path.name not in kept:
                 path.unlink()
 
@@ -216,6 +227,15 @@ def _write(path: Path, data: bytes) -> None:
             f"{path} cannot be written ({error.strerror}); everything up to the last finished round is safe: "
             "make room and run the same command again."
         ) from None
+
+
+def _sync(folder: Path) -> None:
+    """Renames reach the disk, in this order, even if the power goes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _append(path: Path, data: bytes) -> None:

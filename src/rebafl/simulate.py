@@ -7,28 +7,26 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 
-from . import data as datasets
-from .aggregate import Upload, diversity, mismatch, refusal
-from .algorithm import Sent, Server, Task, Training
-from .config import Plain
-from .engines import Engine, Outcome, Work, start_engine
+from .aggregate import Upload, mismatch, refusal
+from .algorithm import Algorithm, Sent, Server
+from .config import Plain, plain
+from .data import Data
+from .engines import Engine, Outcome, start_engine
 from .errors import UserError, exists
-from .evaluate import Score
-from .local import fit, one_thread
-from .models import Classifier, Factory, Part, load_weights, make_net, weights_of
-from .participation import Roster, roster
+from .evaluate import diversity
+from .experiment import Experiment, Say, prepare
+from .local import one_thread
+from .models import Factory
+from .participation import Roster
 from .record import CONFIG, Record
-from .rng import generator
 from .settings import KEPT_APART, Settings, differences, make_settings
 from .tensors import Tensors, size
 from .version import VERSION
@@ -39,98 +37,13 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 """Hears `("start", …)`, `("client", …)` after each client and `("round", line)` after each round."""
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """Settings brought to life: the data, who holds what, and the initial model."""
-
-    settings: Settings
-    work: Work
-    task: Task
-    warnings: tuple[str, ...]
-    parameters: frozenset[str]
-    server_index: npt.NDArray[np.int64] | None = None
-
-    def roster(self, round: int) -> Roster:
-        s = self.settings
-        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
-
-    def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
-        """Train one part of the model on the server's own samples, with the loop that clients use."""
-        assert self.server_index is not None
-        net = self.work.make_net()
-        load_weights(net, weights)
-        random = generator(self.settings.seed, "server", round)
-        device = self.work.device_of(-1, self.server_index, training, random)
-        fit(net, device, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
-        return weights_of(net)
-
-    def first_server(self) -> Server:
-        net = self.work.make_net()
-        return Server(weights_of(net), self.settings.algorithm.server_state(net, self.task))
-
-
-def prepare(
-    settings: Settings,
-    data: datasets.Data | None = None,
-    model: Factory | None = None,
-    say: Callable[[str], None] = print,
-) -> Experiment:
-    """Load the data, split it and build the model; every impossible request is refused here."""
-    data = data or datasets.load(settings.dataset, say)
-    classes = len(data.classes)
-    labels = data.y_train.numpy()
-    split = settings.partition.split(labels, classes, settings.seed)
-    make = partial(make_net, settings.model, data.shape, classes, settings.seed, model)
-    net = make()
-    features = _feature_size(net, data)
-    work = Work(settings.algorithm, settings.training, data, split, settings.seed, make)
-    if settings.training.transform == "crop-flip" and len(data.shape) != 3:
-        raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
-    task = Task(classes, features, split.clients)
-    roster(settings.participation, settings.dropout, settings.delivery, split.clients, settings.seed, round=1)
-    parameters = frozenset(name for name, _ in net.named_parameters())
-    own = settings.algorithm.server_samples()
-    index = _unheld(work, own) if own else None
-    return Experiment(settings, work, task, _warnings(data, split.clients, work), parameters, index)
-
-
-def _feature_size(net: Classifier, data: datasets.Data) -> int:
-    with torch.no_grad():
-        return int(net.features(data.inputs(data.x_train[:1])).shape[1])
-
-
-def _warnings(data: datasets.Data, clients: int, work: Work) -> tuple[str, ...]:
-    held = np.zeros(len(data.classes), dtype=bool)
-    for client in range(clients):
-        held |= work.split.counts(client) > 0
-        if held.all():
-            return ()
-    names = ", ".join(name for name, there in zip(data.classes, held, strict=True) if not there)
-    return (f"No client holds any sample of: {names}. This limits the accuracy that can be reached.",)
-
-
-def _unheld(work: Work, each: int) -> npt.NDArray[np.int64]:
-    """Positions of `each` training samples of every class that no client holds."""
-    free = np.ones(len(work.data.y_train), dtype=bool)
-    for client in range(work.split.clients):
-        free[work.split.indices(client)] = False
-    random = generator(work.seed, "server data")
-    chosen = []
-    for label, name in enumerate(work.data.classes):
-        pool = np.flatnonzero(free & (work.split.labels == label))
-        if len(pool) < each:
-            raise UserError(f"The server needs {each} samples of {name} that no client holds; there are {len(pool)}.")
-        chosen.append(random.choice(pool, size=each, replace=False))
-    return np.sort(np.concatenate(chosen))
-
-
 def simulate(
     settings: Settings | Mapping[str, Any],
     out: str | Path,
-    data: datasets.Data | None = None,
+    data: Data | None = None,
     model: Factory | None = None,
     listen: Listener = lambda event, facts: None,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> Record:
     """Run, or go on with, the experiment in directory `out`, up to `settings.rounds` rounds.
 
@@ -150,12 +63,12 @@ def simulate(
     with record.locked(), one_thread():
         check_same(record, settings)
         server = _open(record, experiment)
-        listen("start", {"round": record.round, "warnings": experiment.warnings})
-        if record.round < settings.rounds:
-            engine = start_engine(experiment.work, settings.workers)
-            with closing(engine):
-                while record.round < settings.rounds:
-                    server = _round(experiment, engine, record, server, listen)
+        if record.round == settings.rounds:
+            return record
+        with closing(start_engine(experiment.work, settings.workers)) as engine:  # forks before any display starts
+            listen("start", {"round": record.round, "warnings": experiment.warnings})
+            while record.round < settings.rounds:
+                server = _round(experiment, engine, record, server, listen)
     return record
 
 
@@ -211,82 +124,105 @@ def _round(experiment: Experiment, engine: Engine, record: Record, server: Serve
     who = experiment.roster(number)
     sent = Sent(server.weights, algorithm.broadcast(server))
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
-    states = {client: record.client_state(client) for client in who.arrives}
-    outcomes = _collect(engine.train(number, sent, states), len(states), listen)
+    states = _states(record, who, algorithm.client_state(server))
+    outcomes = _collect(engine.train(number, sent, states), len(states), number, listen)
     uploads, refused = _accept(experiment, server, outcomes)
+    line = _line(experiment, number, who, server, uploads, refused)
     if uploads:
-        server = algorithm.aggregate(server, uploads, experiment.task.clients)
-        server = algorithm.refine(server, partial(experiment.fit, number))
-    score = engine.score(algorithm.evaluated(server))
-    accepted = {upload.client for upload in uploads}
-    line = _line(experiment, number, who, sent, uploads, refused, score)
-    for name, weights in algorithm.also_evaluated(server).items():
-        line[f"{name}_accuracy"] = engine.score(weights).accuracy
+        server, problem = _next_server(experiment, number, server, uploads)
+        if problem:
+            line |= {"updated": False, "discarded": problem}
+    line |= _scores(engine, algorithm, server)
     line["seconds"] = round(time.perf_counter() - began, 3)
-    record.commit(
-        line,
-        {"weights": server.weights, "state": server.state},
-        {o.client: o.state for o in outcomes if o.client in accepted and o.state},
-    )
+    accepted = {upload.client for upload in uploads} if line["updated"] else set()
+    after = {outcome.client: outcome.state for outcome in outcomes if outcome.client in accepted and outcome.state}
+    record.commit(line, {"weights": server.weights, "state": server.state}, after)
     listen("round", line)
     return server
 
 
-def _collect(outcomes: Iterable[Outcome], expected: int, listen: Listener) -> list[Outcome]:
+def _states(record: Record, who: Roster, expected: Tensors) -> dict[int, Tensors | None]:
+    """The states of the clients that train, checked: a file damaged by hand must not become a strange result."""
+    states = {client: record.client_state(client) for client in who.arrives}
+    for client, state in states.items():
+        if state is not None and (reason := mismatch(state, expected)):
+            raise UserError(f"{record.path}: the saved state of client {client} is damaged ({reason}); restore it.")
+    return states
+
+
+def _collect(outcomes: Iterable[Outcome], expected: int, number: int, listen: Listener) -> list[Outcome]:
     """All outcomes, in client-id order whatever the order of arrival."""
     listen("client", {"done": 0, "of": expected})
     found = []
     for outcome in outcomes:
         found.append(outcome)
         listen("client", {"done": len(found), "of": expected})
-    if found and all(outcome.failure for outcome in found):
-        raise UserError(f"Every client of this round failed, the first with {found[0].failure}.")
+    if number == 1 and found and all(outcome.failure for outcome in found):
+        raise UserError(f"Every client of the first round failed, client {found[0].client} with {found[0].failure}.")
     return sorted(found, key=lambda outcome: outcome.client)
 
 
 def _accept(experiment: Experiment, server: Server, outcomes: list[Outcome]) -> tuple[list[Upload], dict[int, str]]:
     """The uploads to use, and why others are not used."""
-    algorithm, data = experiment.settings.algorithm, experiment.work.data
+    algorithm, most = experiment.settings.algorithm, len(experiment.work.data.y_train)
     change, shared = algorithm.uploaded(server.weights), algorithm.shared(server)
+    kept = algorithm.client_state(server)
     uploads, refused = [], {}
     for outcome in outcomes:
-        upload = outcome.upload
-        reason = outcome.failure if upload is None else refusal(
-            upload, change, shared, experiment.task.classes, len(data.y_train)
-        )  # fmt: skip
-        if upload is None or reason:
-            refused[outcome.client] = reason or "no upload"
+        if outcome.upload is None:
+            refused[outcome.client] = outcome.failure
+        elif reason := refusal(outcome.upload, change, shared, experiment.task.classes, most):
+            refused[outcome.client] = reason
+        elif reason := mismatch(outcome.state or {}, kept):
+            refused[outcome.client] = f"next state: {reason}"
         else:
-            uploads.append(upload)
+            uploads.append(outcome.upload)
     return uploads, refused
+
+
+def _next_server(
+    experiment: Experiment, number: int, server: Server, uploads: list[Upload]
+) -> tuple[Server, str | None]:
+    """The aggregated and refined server; if it is not finite the old one, with the reason."""
+    algorithm = experiment.settings.algorithm
+    after = algorithm.aggregate(server, uploads, experiment.task.clients)
+    after = algorithm.refine(after, partial(experiment.fit, number))
+    problem = mismatch(after.weights, server.weights) or mismatch(after.state, server.state)
+    return (server, problem) if problem else (after, None)
 
 
 def _line(
     experiment: Experiment,
     number: int,
     who: Roster,
-    sent: Sent,
+    server: Server,
     uploads: list[Upload],
     refused: Mapping[int, str],
-    score: Score,
 ) -> Plain:
-    """What `rounds.jsonl` says of a round."""
-    moves = [
-        {name: upload.change[name] for name in upload.change if name in experiment.parameters} for upload in uploads
-    ]
+    """What `rounds.jsonl` says of a round, the scores aside."""
+    algorithm = experiment.settings.algorithm
+    moves = [{n: delta for n, delta in each.change.items() if n in experiment.parameters} for each in uploads]
+    down = size(server.weights) + size(algorithm.broadcast(server))
+    counts = {"counts": torch.zeros(experiment.task.classes, dtype=torch.int64)}
+    up = size(algorithm.uploaded(server.weights)) + size(algorithm.shared(server)) + size(counts)
     return {
         "round": number,
-        "accuracy": score.accuracy,
-        "loss": score.mean_loss,
-        "recall": score.recall,
         "active": list(who.trains),
         "lost": sorted(set(who.trains) - set(who.arrives)),
         "refused": dict(refused),
         "updated": bool(uploads),
         "diversity": diversity(moves) if uploads else None,
-        "bytes_up": sum(upload.bytes for upload in uploads),
-        "bytes_down": len(who.trains) * (size(sent.weights) + size(sent.extra)),
+        "bytes_up": len(who.trains) * up,
+        "bytes_down": len(who.trains) * down,
     }
+
+
+def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Plain:
+    score = engine.score(algorithm.evaluated(server))
+    found: Plain = {"accuracy": score.accuracy, "loss": score.mean_loss, "recall": score.recall}
+    for name, weights in algorithm.also_evaluated(server).items():
+        found[f"{name}_accuracy"] = engine.score(weights).accuracy
+    return found
 
 
 def _environment(experiment: Experiment) -> Plain:
@@ -302,7 +238,7 @@ def _environment(experiment: Experiment) -> Plain:
         "cores": os.cpu_count(),
         "data_sha256": experiment.work.data.digest,
         "settings_sha256": experiment.settings.digest,
-        "inputs": experiment.work.data.description,
+        "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from ..algorithm import Algorithm
+from ..config import choices, import_name
 from ..errors import UserError
-from ..models import import_name
 from .bsm_fedavg import BsmFedAvg
 from .fedavg import FedAvg
 from .fedavg_ft import FedAvgFT
@@ -36,19 +36,29 @@ def known(kind: object) -> dict[str, type[Algorithm]]:
     """The algorithms of this package and, where `kind` names one that lives elsewhere, that one too."""
     if not isinstance(kind, str) or kind in KINDS:
         return KINDS
-    found = entry_points(group=GROUP, name=kind)
-    address = next((point.value for point in found), kind)
-    if ":" not in address:
-        return KINDS | {point.name: Algorithm for point in entry_points(group=GROUP)}
+    if kind in installed():
+        return KINDS | {kind: _imported(installed()[kind])}
+    if ":" in kind:
+        return KINDS | {kind: _imported(kind)}
+    raise UserError(f"algorithm: there is no {kind!r}{choices(kind, [*KINDS, *installed()])}; or give module:Class.")
+
+
+def installed() -> dict[str, str]:
+    """Algorithms that other installed packages offer: their name and address."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
+
+
+def _imported(address: str) -> type[Algorithm]:
     cls = import_name(address, "algorithm")
-    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-        raise UserError(f"algorithm: {address} is not a class derived from rebafl.algorithm.Algorithm.")
-    return KINDS | {kind: cls}
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm) and isinstance(getattr(cls, "name", None), str)):
+        raise UserError(f"algorithm: {address} is not a class with a name, derived from rebafl.algorithm.Algorithm.")
+    return cls
 
 
 def kind_of(algorithm: Algorithm) -> str:
     """The word that finds this algorithm again: its name, or where it lives."""
     cls = type(algorithm)
-    if KINDS.get(cls.name) is cls or any(point.name == cls.name for point in entry_points(group=GROUP)):
+    if KINDS.get(cls.name) is cls:
         return cls.name
-    return f"{cls.__module__}:{cls.__qualname__}"
+    address = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, where in installed().items() if where == address), address)

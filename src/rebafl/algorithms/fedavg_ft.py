@@ -15,7 +15,7 @@ class FedAvgFT(Algorithm):
 
     name = "fedavg-ft"
     paper = "Xu et al., Stabilizing and Improving Federated Learning with Non-IID Data and Client Dropout"
-    costs = Costs(compute="training of the head at the server", state="none at clients; a few images at the server")
+    costs = Costs(compute="training of the head at the server, on images of its own")
 
     samples: Annotated[int, Field(ge=1, description="images of each class at the server, none of them a client's")] = 30
     epochs: Annotated[int, Field(ge=1, description="passes over them a round")] = 5

@@ -46,9 +46,12 @@ class FedDyn(Algorithm):
         after = {name: s - self.alpha * upload.change[name] for name, s in context.own.items()}
         return upload, after
 
+    def client_state(self, server: Server) -> Tensors:
+        return {name.removeprefix(H): h for name, h in server.state.items() if name.startswith(H)}
+
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
         change = weighted_mean([upload.change for upload in uploads], [1.0] * len(uploads))
-        old = {name.removeprefix(H): h for name, h in server.state.items() if name.startswith(H)}
+        old = self.client_state(server)
         share = len(uploads) / clients
         h = moved(old, {name: change[name] for name in old}, -self.alpha * share)
         mean = moved(server.weights, change)

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ..aggregate import Upload
-from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
+from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent, Server
 from ..config import parameters
 from ..models import Classifier, load_weights, weights_of
 from ..tensors import Tensors
@@ -50,4 +50,7 @@ class Moon(Algorithm):
         return loss + self.mu * F.cross_entropy(pairs, torch.zeros_like(batch.y))
 
     def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
-        return self.upload(net, context), weights_of(net)
+        return self.upload(net, context), weights_of(net) if self.mu > 0 else {}
+
+    def client_state(self, server: Server) -> Tensors:
+        return server.weights if self.mu > 0 else {}

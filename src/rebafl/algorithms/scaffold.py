@@ -20,7 +20,9 @@ class Scaffold(Algorithm):
 
     name = "scaffold"
     paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, 2020"
-    costs = Costs("c_i, as large as the model", "c down and the change of c_i up: twice FedAvg", "two additions a step")
+    costs = Costs(
+        "c_i, as large as the model", "c down and the change of c_i up: twice FedAvg", "two additions a weight and step"
+    )
 
     gradient: Annotated[
         Literal["exact", "raw"],
@@ -62,6 +64,9 @@ class Scaffold(Algorithm):
             return training.lr * steps
         beta = training.momentum
         return training.lr * sum((1 - beta**k) / (1 - beta) for k in range(1, steps + 1))
+
+    def client_state(self, server: Server) -> Tensors:
+        return server.state
 
     def shared(self, server: Server) -> Tensors:
         return server.state

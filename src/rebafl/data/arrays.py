@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from ..config import parameters
 from ..errors import UserError
 
 Arrays = dict[str, npt.NDArray[np.generic]]
@@ -20,6 +22,30 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 MOST_CLASSES = 10_000
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+@parameters
+class Inputs:
+    """What a model must know of its inputs. Calling it turns stored samples into what a model reads."""
+
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=3)]
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    pixels: bool
+
+    def __call__(self, raw: Tensor) -> Tensor:
+        """float32, normalised; images channels-first in channels_last memory."""
+        x = raw.to(torch.float32)
+        if self.pixels:
+            x = x / 255
+        x = (x - torch.tensor(self.mean)).div_(torch.tensor(self.std))
+        return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+
+    @property
+    def black(self) -> Tensor:
+        """What a stored zero becomes, by channel."""
+        return -torch.tensor(self.mean) / torch.tensor(self.std)
 
 
 @dataclass(frozen=True)
@@ -31,29 +57,16 @@ class Data:
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    inputs: Inputs
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.inputs.classes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """One input as a model sees it: (channels, height, width), or (features,)."""
-        size = tuple(self.x_train.shape[1:])
-        return (size[2], size[0], size[1]) if len(size) == 3 else size
-
-    def inputs(self, raw: Tensor) -> Tensor:
-        """Stored samples -> what a model reads: float32, normalised, channels-first in channels_last memory."""
-        x = raw.to(torch.float32)
-        if raw.dtype == torch.uint8:
-            x = x.div_(255)
-        x = (x - torch.tensor(self.mean)).div_(torch.tensor(self.std))
-        return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """What a trained model must know of its inputs, as plain values."""
-        facts = {"classes": self.classes, "shape": self.shape, "mean": self.mean, "std": self.std}
-        return {**{name: list(value) for name, value in facts.items()}, "pixels": self.x_train.dtype == torch.uint8}
+        return self.inputs.shape
 
     @cached_property
     def digest(self) -> str:
@@ -128,7 +141,11 @@ def from_arrays(
         mean, std = _moments(arrays["x_train"])
     tensors = {key: torch.from_numpy(np.require(arrays[key], requirements=["C", "W"])) for key in NAMES}
     labels = {key: tensors[key].to(torch.int64) for key in ("y_train", "y_test")}
-    return Data(name=name, classes=classes, mean=mean, std=std, **{**tensors, **labels})
+    size = tuple(tensors["x_train"].shape[1:])
+    shape = (size[2], size[0], size[1]) if len(size) == 3 else size
+    pixels = tensors["x_train"].dtype == torch.uint8
+    inputs = Inputs(classes=classes, shape=shape, mean=mean, std=std, pixels=pixels)
+    return Data(name=name, inputs=inputs, **{**tensors, **labels})
 
 
 def _moments(x: npt.NDArray[np.generic]) -> tuple[tuple[float, ...], tuple[float, ...]]:

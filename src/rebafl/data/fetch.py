@@ -84,7 +84,7 @@ def unpack_tar(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")  # refuses links and paths that lead outside
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, TypeError) as error:  # TypeError: no filters before Python 3.10.12
         archive.unlink(missing_ok=True)
         raise FetchError(f"{archive.name} is damaged and was removed ({error})") from error
 

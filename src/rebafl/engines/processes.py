@@ -20,6 +20,7 @@ import torch
 
 from ..aggregate import Upload
 from ..algorithm import Sent
+from ..errors import UserError
 from ..evaluate import Score, chunks, score_chunk, total
 from ..models import Classifier, load_weights
 from ..tensors import Tensors, pack, unpack
@@ -97,7 +98,7 @@ class Processes:
         scores: dict[int, Score] = {}
         for _, (_, note) in self._run(jobs):
             if failure := note.get("failure"):
-                raise RuntimeError(f"The model cannot be scored: {failure}")
+                raise UserError(f"The model cannot be scored ({failure}).")
             scores |= {number: Score(tuple(c), tuple(t), loss) for number, c, t, loss in note["scores"]}
         return total([scores[number] for number in range(count)])
 

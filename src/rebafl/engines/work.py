@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from ..aggregate import Upload
@@ -32,15 +31,14 @@ class Work:
     make_net: Callable[[], Classifier]
 
     def device(self, client: int, round: int, state: Tensors | None) -> Device:
-        random = generator(self.seed, "client", round, client)
-        return self.device_of(client, self.split.indices(client), self.training, random, state)
+        return self.device_of(client, self.split.indices(client), self.training, round, state)
 
     def device_of(
         self,
         client: int,
         indices: Indices,
         training: Training,
-        random: np.random.Generator,
+        round: int,
         state: Tensors | None = None,
     ) -> Device:
         """A device that holds the training samples at these positions."""
@@ -51,9 +49,10 @@ class Work:
             inputs=self.data.inputs(self.data.x_train[index]),
             labels=labels,
             counts=labels.bincount(minlength=len(self.data.classes)),
-            fill=-torch.tensor(self.data.mean) / torch.tensor(self.data.std),
+            black=self.data.inputs.black,
             training=training,
-            random=random,
+            shuffle=generator(self.seed, "client", round, client),
+            random=generator(self.seed, "algorithm", round, client),
             state=state,
         )
 

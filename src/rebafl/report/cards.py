@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..algorithm import Algorithm
 from ..algorithms import KINDS
 from ..config import describe
-from .reference import settings_page
+from .reference import markdown_table, settings_page
 
 START, END = "<!-- generated: card -->", "<!-- end -->"
 
@@ -17,27 +17,20 @@ def first_line(kind: type[Algorithm]) -> str:
 def card(kind: type[Algorithm]) -> str:
     """One algorithm as Markdown: its paper, what it costs beyond FedAvg, and its parameters."""
     costs = kind.costs
-    lines = [
-        f"Paper: {kind.paper}",
-        "",
-        f"Beyond FedAvg: client state: {costs.state}; communication: {costs.communication}; compute: {costs.compute}.",
-    ]
-    parameters = describe(kind)
-    if parameters:
-        lines += ["", "| parameter | default | what it does |", "|---|---|---|"]
-        lines += [f"| `algorithm.{each.name}` | {each.default} | {each.about} |" for each in parameters]
-    return "\n".join(lines)
+    facts = f"client state: {costs.state}; communication: {costs.communication}; compute: {costs.compute}"
+    text = f"Paper: {kind.paper}\n\nBeyond FedAvg: {facts}."
+    rows = [(f"`algorithm.{each.name}`", each.default, each.about) for each in describe(kind)]
+    return f"{text}\n\n{markdown_table(('parameter', 'default', 'what it does'), rows)}" if rows else text
 
 
 def overview() -> str:
     """All algorithms in one Markdown table."""
-    lines = ["| name | in one sentence | client state | extra communication | extra compute |", "|---|---|---|---|---|"]
-    for name, kind in KINDS.items():
-        costs = kind.costs
-        lines.append(
-            f"| [{name}]({name}.md) | {first_line(kind)} | {costs.state} | {costs.communication} | {costs.compute} |"
-        )
-    return "\n".join(lines)
+    header = ("name", "in one sentence", "client state", "extra communication", "extra compute")
+    rows = [
+        (f"[{name}]({name}.md)", first_line(kind), kind.costs.state, kind.costs.communication, kind.costs.compute)
+        for name, kind in KINDS.items()
+    ]
+    return markdown_table(header, rows)
 
 
 def pages() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .. import participation, partition
 from ..algorithm import Training
@@ -34,7 +34,11 @@ def _rows(section: str, kind: type) -> str:
 
 
 def _table(rows: list[tuple[str, str, str]]) -> str:
-    if not rows:
-        return ""
-    lines = ["| key | default | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| `{key}` | {default} | {about} |" for key, default, about in rows)])
+    cells = [(f"`{key}`", default, about) for key, default, about in rows]
+    return markdown_table(("key", "default", "meaning"), cells) if rows else ""
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells may hold any text."""
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
