@@ -156,6 +156,12 @@ def test_memory_keeps_the_prototype_of_a_class_nobody_uploaded(toy, memory):
     assert (after.state["prototypes"][2] == 9).all() == memory
 
 
+def test_drawing_noise_does_not_change_the_order_of_samples(tmp_path, toy):
+    """With lam = 0 both kinds of variation are the bare prototype: the runs must be the same."""
+    found = [weights(run(tmp_path, toy, "rebafl", lam=0.0, noise=noise)) for noise in ("transfer", "gaussian")]
+    assert same_bits(*found)
+
+
 def test_gaussian_augmentation_has_the_local_spread(toy):
     algorithm = ReBaFL(noise="gaussian")
     _net, _, _own, context = started(toy, algorithm)

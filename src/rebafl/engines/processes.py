@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,10 @@ class Worker:
         # The child must close our ends of all pipes, or it would never notice that we are gone.
         ours = [self.pipe, *(other.pipe for other in others)]
         self.process: BaseProcess = context.Process(target=_serve, args=(theirs, ours, work), daemon=True)
-        self.process.start()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forking with threads about; the child computes in its one thread and takes no locks.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
         theirs.close()
         self.job: Job | None = None
         self.version = -1
