@@ -8,6 +8,7 @@ frequencies if wanted.
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,8 +125,8 @@ class _Deployed(nn.Module):
         super().__init__()
         self.net, self.inputs = model.net, model.inputs
 
-    def forward(self, stored: Tensor) -> Tensor:
-        rows = stored.permute(0, 2, 3, 1) if stored.dim() == 4 else stored
+    def forward(self, pixels: Tensor) -> Tensor:
+        rows = pixels.permute(0, 2, 3, 1) if pixels.dim() == 4 else pixels
         logits: Tensor = self.net(self.inputs(rows))
         return logits.softmax(1)
 
@@ -137,6 +138,7 @@ def _export_onnx(model: Model, path: Path) -> None:
     except ImportError:
         raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.") from None
     example = torch.zeros(2, *model.inputs.shape)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that are not needed
     with warnings.catch_warnings(), evaluating(model.net):
         warnings.simplefilter("ignore")  # the exporter's own deprecations are not the user's concern
         torch.onnx.export(
