@@ -63,7 +63,7 @@ def simulate(
     with record.locked(), one_thread():
         check_same(record, settings)
         server = _open(record, experiment)
-        if record.round == settings.rounds:
+        if record.round >= settings.rounds:
             return record
         with closing(start_engine(experiment.work, settings.workers)) as engine:  # forks before any display starts
             listen("start", {"round": record.round, "warnings": experiment.warnings})

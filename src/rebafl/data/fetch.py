@@ -115,7 +115,8 @@ def _command(words: Sequence[str], folder: Path) -> None:
     if shutil.which(words[0]) is None:
         raise FetchError(f"{words[0]} is not installed here")
     try:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=1800)
+        with Console(stderr=True).status(" ".join(words)):
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=1800)
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"{' '.join(words)} took over half an hour") from error
     if done.returncode:
