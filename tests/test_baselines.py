@@ -72,7 +72,7 @@ def federation(toy, algorithm, rounds=ROUNDS, clients=5, training=None, lost=(),
         yield server, dict(states), uploads
 
 
-def close(a, b, tolerance=1e-10):
+def check_close(a, b, tolerance=1e-10):
     assert a.keys() == b.keys()
     for name in a:
         assert torch.allclose(a[name], b[name], rtol=0, atol=tolerance), name
@@ -166,12 +166,12 @@ def check_fedprox_gradient(algorithm, toy):
         with torch.no_grad():
             for p in net.parameters():
                 p -= 0.1 * p.grad
-    close(uploads[0].change, {name: p.detach() - start[name] for name, p in net.named_parameters()})
+    check_close(uploads[0].change, {name: p.detach() - start[name] for name, p in net.named_parameters()})
 
 
 def check_scaffold_c_is_the_mean(algorithm, toy):
     for server, states, _ in federation(toy, algorithm):
-        close({k: v.double() for k, v in server.state.items()}, mean_state(states, 5, server.state))
+        check_close({k: v.double() for k, v in server.state.items()}, mean_state(states, 5, server.state))
 
 
 def check_scaffold_corrects(algorithm, toy):
@@ -187,15 +187,15 @@ def check_scaffold_corrects(algorithm, toy):
     F.cross_entropy(net(own.inputs), own.labels).backward()
     by_hand = {n: -0.1 * (p.grad + first.state[n] - states[client][n]) for n, p in net.named_parameters()}
     assert any(states[client][name].abs().sum() > 0 for name in states[client])
-    close(uploads[-1].change, by_hand)
+    check_close(uploads[-1].change, by_hand)
 
 
 def check_feddyn_h_is_the_mean(algorithm, toy):
     for server, states, uploads in federation(toy, algorithm):
         h = {name.removeprefix("h/"): each for name, each in server.state.items() if name.startswith("h/")}
-        close({k: v.double() for k, v in h.items()}, mean_state(states, 5, h))
+        check_close({k: v.double() for k, v in h.items()}, mean_state(states, 5, h))
         cloud = {n: algorithm.evaluated(server)[n] - h[n] / algorithm.alpha for n in h}
-        close(server.weights, cloud)
+        check_close(server.weights, cloud)
         assert len(uploads) == 4
 
 
@@ -215,7 +215,7 @@ def test_fedprox_adds_its_term_once(toy):
 def test_scaffolds_first_round_is_fedavg(toy):
     (scaffold, _, _), *_ = federation(toy, Scaffold(), 1)
     (fedavg, _, _), *_ = federation(toy, KINDS["fedavg"](), 1)
-    close(scaffold.weights, fedavg.weights)
+    check_close(scaffold.weights, fedavg.weights)
 
 
 def test_scaffolds_c_is_the_mean_of_all_c_i(toy):
@@ -241,7 +241,7 @@ def test_a_first_time_client_of_feddyn_is_one_of_fedprox(toy):
     (_, _, dyn), *_ = federation(toy, FedDyn(alpha=0.3), 1)
     (_, _, prox), *_ = federation(toy, FedProx(mu=0.3), 1)
     for a, b in zip(dyn, prox, strict=True):
-        close(a.change, b.change)
+        check_close(a.change, b.change)
 
 
 def test_feddyn_evaluates_the_mean_and_sends_the_cloud_model(tmp_path, toy):
@@ -290,13 +290,13 @@ def test_moons_frozen_passes_run_once_a_round(toy, monkeypatch):
 def test_fedrs_with_all_classes_is_fedavg(toy):
     (a, _, _), *_ = federation(toy, FedRS(alpha=0.2), 1, balanced=True)
     (b, _, _), *_ = federation(toy, KINDS["fedavg"](), 1, balanced=True)
-    close(a.weights, b.weights)
+    check_close(a.weights, b.weights)
 
 
 def test_with_equal_counts_fedlc_is_bsm_is_a_softmax_over_the_held_classes(toy):
     (lc, _, uploads), *_ = federation(toy, FedLC(tau=3.0), 1)
     (bsm, _, _), *_ = federation(toy, KINDS["bsm-fedavg"](), 1)
-    close(lc.weights, bsm.weights)
+    check_close(lc.weights, bsm.weights)
 
     @parameters
     class HeldOnly(Algorithm):
@@ -307,7 +307,7 @@ def test_with_equal_counts_fedlc_is_bsm_is_a_softmax_over_the_held_classes(toy):
             return F.cross_entropy(net(batch.x)[:, held], torch.searchsorted(held, batch.y))
 
     (held, _, _), *_ = federation(toy, HeldOnly(), 1)
-    close(lc.weights, held.weights)
+    check_close(lc.weights, held.weights)
     assert len(uploads) == 4
 
 
@@ -447,13 +447,13 @@ def test_scaffold_by_hand():
     algorithm, c = Scaffold(), three(0.1, 0.2, -0.2)
     first, c_0 = one_step(algorithm, ThreeWeights(), 1.0, 0, [1, 0], three(0.0, 0.1, 0.0), c)
     second, c_1 = one_step(algorithm, ThreeWeights(), 2.0, 1, [0, 1], None, c, client=1)
-    close(first.change, three(-0.1, 0.4, -0.3))
-    close(second.change, three(-0.1, -1.2, 1.2))
-    close(c_0, three(0.0, -0.5, 0.5))
-    close(c_1, three(0.0, 1.0, -1.0))
+    check_close(first.change, three(-0.1, 0.4, -0.3))
+    check_close(second.change, three(-0.1, -1.2, 1.2))
+    check_close(c_0, three(0.0, -0.5, 0.5))
+    check_close(c_1, three(0.0, 1.0, -1.0))
     server = algorithm.aggregate(Server(three(1.0, 0.0, 0.0), c), [first, second], 4)
-    close(server.weights, three(0.9, -0.4, 0.45))
-    close(server.state, three(0.1, 0.3, -0.325))
+    check_close(server.weights, three(0.9, -0.4, 0.45))
+    check_close(server.state, three(0.1, 0.3, -0.325))
 
 
 def test_feddyn_by_hand():
@@ -467,15 +467,17 @@ def test_feddyn_by_hand():
     algorithm = FedDyn(alpha=0.5)
     first, s_0 = one_step(algorithm, ThreeWeights(), 1.0, 0, [1, 0], three(0.0, 0.1, 0.0))
     second, s_1 = one_step(algorithm, ThreeWeights(), 2.0, 1, [0, 1], client=1)
-    close(s_0, three(0.0, -0.2, 0.25))
-    close(s_1, three(0.0, 0.5, -0.5))
+    check_close(s_0, three(0.0, -0.2, 0.25))
+    check_close(s_1, three(0.0, 0.5, -0.5))
     state = {f"h/{k}": v for k, v in three(0.2, 0.0, 0.0).items()} | {
         f"mean/{k}": v for k, v in three(9.0, 9.0, 9.0).items()
     }
     server = algorithm.aggregate(Server(three(1.0, 0.0, 0.0), state), [first, second], 4)
-    close({k.removeprefix("h/"): v for k, v in server.state.items() if k.startswith("h/")}, three(0.2, 0.05, -0.0625))
-    close(algorithm.evaluated(server), three(1.0, -0.2, 0.25))
-    close(server.weights, three(0.6, -0.3, 0.375))
+    check_close(
+        {k.removeprefix("h/"): v for k, v in server.state.items() if k.startswith("h/")}, three(0.2, 0.05, -0.0625)
+    )
+    check_close(algorithm.evaluated(server), three(1.0, -0.2, 0.25))
+    check_close(server.weights, three(0.6, -0.3, 0.375))
 
 
 def check_fedrs(algorithm, toy=None):
@@ -484,7 +486,7 @@ def check_fedrs(algorithm, toy=None):
     Gradients: b0: -3/4; b1: alpha 3/4 = 3/8; a: 3/4 alpha 2 ln 3 = 3/4 ln 3.
     """
     upload, _ = one_step(algorithm, ThreeWeights(1.0, (0.0, 2 * math.log(3))), 1.0, 0, [1, 0])
-    close(upload.change, three(-0.75 * math.log(3), 0.75, -0.375), 1e-7)
+    check_close(upload.change, three(-0.75 * math.log(3), 0.75, -0.375), 1e-7)
 
 
 def test_fedrs_by_hand():
@@ -497,7 +499,7 @@ def check_fedlc(algorithm, toy=None):
     Softmax (1/2, 1/2): gradients b0 = -.5, b1 = .5, a = .5 * .5 = .25.
     """
     upload, _ = one_step(algorithm, ThreeWeights(1.0, (0.0, 0.5)), 1.0, 0, [16, 1])
-    close(upload.change, three(-0.25, 0.5, -0.5))
+    check_close(upload.change, three(-0.25, 0.5, -0.5))
 
 
 def test_fedlc_by_hand():
@@ -532,11 +534,11 @@ def check_moon(algorithm, toy=None):
     """
     previous = {"a": exact([0.0, 1.0]), "head.weight": torch.zeros(1).double()}
     upload, after = one_step(algorithm, Moonlet(), 1.0, 0, [1, 0], previous)
-    close(
+    check_close(
         upload.change,
         {"a": exact([0.0, -1 / (1 + math.e)]), "head.weight": exact([0.5])},
     )
-    close(after, {"a": exact([1.0, -1 / (1 + math.e)]), "head.weight": exact([0.5])})
+    check_close(after, {"a": exact([1.0, -1 / (1 + math.e)]), "head.weight": exact([0.5])})
 
 
 def test_moon_by_hand():

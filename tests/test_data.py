@@ -30,6 +30,10 @@ def quiet(text):
 # --- small stand-ins for the real archives -----------------------------------------------------------------
 
 
+def random_bytes(*shape):
+    return RANDOM.integers(0, 256, shape, dtype=np.uint8)
+
+
 def idx_arrays():
     make = lambda *shape: RANDOM.integers(0, 256, shape, dtype=np.uint8)  # noqa: E731
     return {
@@ -49,9 +53,9 @@ def write_idx(folder, arrays, zipped=True):
 
 
 def cifar_arrays():
-    make = lambda n: (RANDOM.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), (np.arange(n) % 10).astype(np.uint8))  # noqa: E731
-    (x, y), (u, v) = make(10), make(3)
-    return {"x_train": x, "y_train": y, "x_test": u, "y_test": v}
+    labels = (np.arange(10) % 10).astype(np.uint8)
+    x, u = random_bytes(10, 32, 32, 3), random_bytes(3, 32, 32, 3)
+    return {"x_train": x, "y_train": labels, "x_test": u, "y_test": labels[:3]}
 
 
 def cifar_batches(arrays):
@@ -68,11 +72,15 @@ def write_binary(folder, arrays):
         (folder / f"{name}.bin").write_bytes(b"".join(bytes([b]) + a.tobytes() for a, b in zip(x, y, strict=True)))
 
 
+def short(text):
+    """A short string as an opcode."""
+    return b"U" + bytes([len(text)]) + text
+
+
 def write_python(folder, arrays):
     """Pickles as Python 2 wrote them: an opcode stream, assembled by hand."""
     folder.mkdir(parents=True)
     for name, x, y in cifar_batches(arrays):
-        short = lambda text: b"U" + bytes([len(text)]) + text  # noqa: E731
         stream = b"\x80\x02}(" + short(b"batch_label") + short(b"training batch") + short(b"labels") + b"]("
         stream += b"".join(b"K" + bytes([label]) for label in y) + b"e" + short(b"data")
         stream += b"cnumpy.core.multiarray\n_reconstruct\n" + b"T" + struct.pack("<I", x.size) + x.tobytes()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import date, time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pydantic
 import tomli_w
@@ -39,12 +39,12 @@ KIND = "kind"
 def parameters(cls: type[T]) -> type[T]:
     """A class of named parameters: frozen, keyword-only, checked whenever one is made."""
     config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return validated_dataclass(cls, frozen=True, kw_only=True, config=config)  # type: ignore[return-value]
+    return cast("type[T]", validated_dataclass(cls, frozen=True, kw_only=True, config=config))
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Make a `cls` from plain values; `where` is the section's name, for the message."""
-    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(cast(Any, cls))]
     for name in values:
         if name not in known:
             raise UserError(f"Unknown key {f'{where}.{name}'.strip('.')!r}{choices(name, known)}.")

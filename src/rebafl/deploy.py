@@ -7,6 +7,7 @@ frequencies if wanted.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import warnings
@@ -132,11 +133,8 @@ class _Deployed(nn.Module):
 
 
 def _export_onnx(model: Model, path: Path) -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.") from None
+    if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
+        raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.")
     example = torch.zeros(2, *model.inputs.shape)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that are not needed
     with warnings.catch_warnings(), evaluating(model.net):

@@ -61,7 +61,7 @@ def fit(
         _train_mode(net, trains)
         for batch in batches(device):
             optimiser.zero_grad()
-            loss(batch).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss(batch))
             correct()
             optimiser.step()
             steps += 1

@@ -193,7 +193,7 @@ def _factory(kind: str) -> Factory:
     factory = import_name(kind, "model")
     if not callable(factory):
         raise UserError(f"model: {kind} cannot be called to make a model.")
-    return factory  # type: ignore[no-any-return]
+    return cast(Factory, factory)
 
 
 def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -86,17 +86,24 @@ def read_image(path: Path, shape: tuple[int, ...] | None = None) -> npt.NDArray[
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
+class MapDataset(Protocol):
+    """A torch Dataset with a length: item k is a pair of an input and its label."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
 def from_torch(
-    train: torch.utils.data.Dataset[Any],
-    test: torch.utils.data.Dataset[Any],
+    train: MapDataset,
+    test: MapDataset,
     classes: Sequence[str] | None = None,
     name: str = "python",
 ) -> Data:
     """Two torch Datasets of (input, label) pairs, each read once; images as (channels, height, width)."""
     arrays: Arrays = {}
     for part, dataset in (("train", train), ("test", test)):
-        length = len(dataset)  # type: ignore[arg-type]  # map-style datasets have a length
-        pairs = [dataset[index] for index in range(length)]
+        pairs = [dataset[index] for index in range(len(dataset))]
         if not pairs:
             raise UserError(f"The {part} data set is empty.")
         x = torch.stack([torch.as_tensor(x) for x, _ in pairs]).numpy()

@@ -122,11 +122,11 @@ class Processes:
             for worker in self._workers:
                 if worker.job is None and waiting:
                     self._give(worker, waiting.popleft())
-            busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
-            for pipe in wait(list(busy)):
-                worker = busy[pipe]  # type: ignore[index]
-                job = worker.job
-                assert job is not None
+            busy = [(worker, worker.job) for worker in self._workers if worker.job is not None]
+            ready = wait([worker.pipe for worker, _ in busy])
+            for worker, job in busy:
+                if worker.pipe not in ready:
+                    continue
                 worker.job = None
                 try:
                     reply = unpack(worker.pipe.recv_bytes())

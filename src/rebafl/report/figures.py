@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import UserError
@@ -47,7 +48,7 @@ def draw_curves(groups: Sequence[Group], path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_group(top, bottom, label, curves, colour, style) -> None:  # type: ignore[no-untyped-def]
+def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.float64], colour: str, style: str) -> None:
     rounds = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(0)
     tail = curves[:, -10:]
