@@ -11,7 +11,7 @@ SOURCE = Path(rebafl.__file__).parent
 ORDER = [
     "version", "errors", "rng", "tensors", "config", "data", "partition", "participation", "models", "losses",
     "prototypes", "aggregate", "algorithm", "algorithms", "local", "evaluate", "record", "settings", "engines",
-    "experiment", "simulate", "deploy", "report", "cli", "__main__",
+    "experiment", "simulate", "sweep", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rebafl
-from conftest import TinyNet, lines, run_toy, same_bits, weights
+from conftest import TOY_SETTINGS, TinyNet, lines, run_toy, same_bits, weights
 from rebafl import parameters
 from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
@@ -193,6 +193,20 @@ def test_no_process_is_left_behind(tmp_path, toy):
     while multiprocessing.active_children() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert multiprocessing.active_children() == []
+
+
+def test_memory_and_open_files_do_not_grow(tmp_path, toy):
+    seen = {}
+
+    def measure(event, facts):
+        if event == "round" and facts["round"] in (20, 120):
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            seen[facts["round"]] = pages * 4096, len(os.listdir("/proc/self/fd"))
+
+    settings = {**TOY_SETTINGS, "rounds": 120, "workers": 2, "algorithm": "scaffold"}
+    rebafl.simulate(settings, tmp_path / "r", data=toy, model=TinyNet, listen=measure)
+    assert seen[120][0] - seen[20][0] < 5_000_000
+    assert seen[120][1] == seen[20][1]
 
 
 def test_models_that_exist_only_here_reach_the_workers(tmp_path, toy):

@@ -33,6 +33,7 @@ from .report.cards import first_line
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
 from .simulate import simulate
+from .sweep import grid
 from .version import VERSION
 
 out, err = Console(), Console(stderr=True)
@@ -91,15 +92,48 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     """
     settings, target = _read_words(words or [])
     silent = quiet or as_json
+    record = _run(settings, target, silent, f"rebafl run out={target}")
+    _report_run(record, silent, as_json)
+
+
+@app.command()
+def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Run every combination of several values, one run after the other, and compare them.
+
+    Killed or stopped, the same command goes on; finished runs are not run again. Seeds become mean ± std.
+
+    Example: `rebafl sweep dataset=fashion-mini partition.samples=300 algorithm=fedavg,rebafl seed=0,1,2 out=runs/s`
+    """
+    base, rest, target = _split_words(words or [])
+    folder = target or Path("runs/sweep")
+    cells = grid(base, rest, folder)
+    for cell in cells:
+        check_name(cell.settings.dataset)
+    for number, cell in enumerate(cells, 1):
+        if not (quiet or as_json):
+            _say(f"[{number}/{len(cells)}] {cell.label}")
+        _run(cell.settings, cell.out, quiet or as_json, f"rebafl sweep {' '.join(words or [])}")
+    groups = group_runs([read_run(cell.out) for cell in cells])
+    if as_json:
+        print(json.dumps(comparison_json(groups)))
+    else:
+        from .report import figures  # as above
+
+        figures.draw_curves(groups, folder / "curves.png")
+        _show(comparison_table(groups))
+        out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
+
+
+def _run(settings: Settings, target: Path, silent: bool, again: str) -> Record:
+    """Run with a display; Ctrl-C says how to go on."""
     try:
         with _Display(settings, target, silent) as display:
-            record = simulate(settings, target, listen=display.listen, say=display.say)
+            return simulate(settings, target, listen=display.listen, say=display.say)
     except KeyboardInterrupt:
         record = Record(target)
         done = len(record.rounds()) if record.begun else 0
-        _say(f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: rebafl run out={target}")
+        _say(f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: {again}")
         raise typer.Exit(130) from None
-    _report_run(record, silent, as_json)
 
 
 def _report_run(record: Record, silent: bool, as_json: bool) -> None:
@@ -170,17 +204,22 @@ class _Display:
             self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
 
 
-def _read_words(words: list[str]) -> tuple[Settings, Path]:
-    """[CONFIG.toml] [KEY=VALUE …] -> settings and the run's directory; an existing run brings its own settings."""
-    layers: list[Plain] = []
-    if words and "=" not in words[0]:
-        layers.append(read_toml(Path(words[0])))
-        words = words[1:]
-    layers.append(parse_assignments(words))
-    chosen = [layer.pop("out") for layer in layers if "out" in layer]
+def _split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
+    """[CONFIG.toml] [KEY=VALUE …] -> the file's settings, the words without `out`, and what `out` says."""
+    from_file = bool(words) and "=" not in words[0]
+    base = read_toml(Path(words[0])) if from_file else {}
+    rest = words[1:] if from_file else words
+    chosen = [base.pop("out")] if "out" in base else []
+    chosen += [word.removeprefix("out=") for word in rest if word.startswith("out=")]
     if any(not isinstance(value, str) or not value for value in chosen):
         raise UserError("out must be the path of a directory.")
-    target = Path(chosen[-1]) if chosen else None
+    return base, [word for word in rest if not word.startswith("out=")], Path(chosen[-1]) if chosen else None
+
+
+def _read_words(words: list[str]) -> tuple[Settings, Path]:
+    """[CONFIG.toml] [KEY=VALUE …] -> settings and the run's directory; an existing run brings its own settings."""
+    base, rest, target = _split_words(words)
+    layers = [base, parse_assignments(rest)]
     if target and exists(target / CONFIG):
         layers.insert(0, read_toml(target / CONFIG))
     settings = make_settings(*layers)
