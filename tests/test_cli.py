@@ -165,6 +165,18 @@ def test_commas_within_a_value_do_not_split_it():
     assert alternatives("0.5") == ["0.5"]
 
 
+def test_a_finished_run_says_so(runs):
+    assert "finished already: 2 rounds" in inside("run", f"out={runs / 'fedavg0'}").stderr
+
+
+def test_pictures_of_many_and_of_short_runs(runs, tmp_path):
+    """Many groups with long labels, one round each: no warning, and a point where there is no line."""
+    words = [*QUICK, "rounds=1", "participation=always,markov", "partition.samples=40,42,44", f"out={tmp_path / 's'}"]
+    output = inside("sweep", *words).stdout
+    assert "participation=markov" in output
+    assert max(map(len, output.splitlines())) < 140
+
+
 def test_partition_shows_draws_and_saves(tmp_path):
     words = ["dataset=fashion-mini", "partition=dirichlet", "partition.clients=5"]
     result = inside("partition", *words, "--png", tmp_path / "p.png", "--save", tmp_path / "p.json")

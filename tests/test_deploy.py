@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import rebafl
-from conftest import run_toy
+from conftest import TinyNet, run_toy
 from rebafl import data as datasets
 from rebafl import deploy
 from rebafl.errors import UserError
@@ -89,6 +89,7 @@ def test_what_is_no_export(tmp_path, model, toy):
     run_toy(tmp_path / "own", toy)
     with pytest.raises(UserError, match="from Python"):
         deploy.from_run(tmp_path / "own")
+    assert deploy.from_run(tmp_path / "own", TinyNet).classes == ("0", "1", "2", "3")
 
 
 def test_the_data_set_is_not_needed_to_predict(tmp_path):

@@ -80,6 +80,7 @@ def test_a_plain_module_is_adapted_by_the_name_of_its_last_layer():
     ("factory", "last", "reason"),
     [
         (Plain, "", "model.last"),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh()), "1", "not a linear layer"),
         (Plain, "nope", "no layer 'nope'; linear ones: body.0, out.fc"),
         (WithMoreAfterwards, "out.fc", "does more than"),
         (lambda: nn.Linear(6, 3), "", "features"),
@@ -92,6 +93,21 @@ def test_what_does_not_fit_is_refused(factory, last, reason):
     with pytest.raises(UserError) as error:
         make_net(ModelChoice(kind="python", last=last), (6,), 4, 0, factory)
     assert reason in str(error.value)
+
+
+def test_features_and_head_are_enough(tmp_path):
+    class NoForward(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 4)
+
+        def features(self, x):
+            return x
+
+    net = make_net(ModelChoice(kind="python"), (6,), 4, 0, NoForward)
+    x = torch.randn(2, 6)
+    assert torch.equal(net(x), net.head(x))
+    assert run_toy(tmp_path / "r", make_toy(), NoForward, workers=2).round == 3
 
 
 @pytest.mark.parametrize("kind", ["resnet", "nowhere:Net", "math:pi", "math:nothing"])

@@ -25,14 +25,14 @@ from rich.text import Text
 from . import deploy
 from .algorithms import KINDS as ALGORITHMS
 from .config import Plain, describe, parse_assignments, read_toml, write_toml
-from .data import KNOWN, check_name, load, whereabouts
+from .data import KNOWN, check_name, image_size, load, whereabouts
 from .errors import UserError, exists
 from .experiment import split_data
 from .record import CONFIG, Record
 from .report.cards import first_line
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
-from .simulate import simulate
+from .simulate import OWN_MODEL, simulate
 from .sweep import grid
 from .version import VERSION
 
@@ -92,7 +92,12 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     """
     settings, target = _read_words(words or [])
     silent = quiet or as_json
+    if settings.model.kind == OWN_MODEL:
+        raise UserError(f"{target} was run from Python; go on with rebafl.simulate(…, out={str(target)!r}) there.")
+    before = len(Record(target).rounds()) if Record(target).begun else 0
     record = _run(settings, target, silent, f"rebafl run out={target}")
+    if before >= settings.rounds and not silent:
+        _say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)
 
 
@@ -223,7 +228,8 @@ def _read_words(words: list[str]) -> tuple[Settings, Path]:
     if target and exists(target / CONFIG):
         layers.insert(0, read_toml(target / CONFIG))
     settings = make_settings(*layers)
-    check_name(settings.dataset)
+    if settings.model.kind != OWN_MODEL:
+        check_name(settings.dataset)
     return settings, target or Path("runs") / settings.label
 
 
@@ -281,7 +287,8 @@ def partition(
     for warning in warnings:
         _say(f"Warning: {warning}")
     if png:
-        figures.draw_partition(table, classes, png)
+        title = f"{settings.dataset}, {settings.partition.name}, seed {settings.seed}"
+        figures.draw_partition(table, classes, title, png)
         if not quiet:
             out.print(Text(f"Drawn in {png}"), soft_wrap=True)
     if save:
@@ -326,12 +333,20 @@ def predict(
         named = [dict(zip(model.classes, row, strict=True)) for row in rows]
         print(json.dumps([{"image": str(i), "probabilities": n} for i, n in zip(images, named, strict=True)]))
         return
+    for image in images:
+        _note_resize(image, model.inputs.shape)
     table = Table("image", "class", "probability", "next")
     for image, row in zip(images, rows, strict=True):
         ranked = sorted(zip(row, model.classes, strict=True), reverse=True)
         runners = ", ".join(f"{name} {p:.1%}" for p, name in ranked[1:3])
         table.add_row(Text(str(image)), Text(ranked[0][1]), f"{ranked[0][0]:.1%}", Text(runners))
     _show(table)
+
+
+def _note_resize(path: Path, shape: tuple[int, ...]) -> None:
+    width, height = image_size(path)
+    if (height, width) != shape[1:]:
+        _say(f"{path}: {width}x{height} resized to {shape[2]}x{shape[1]}.")
 
 
 def _numbers(text: str, option: str) -> list[float] | None:

@@ -24,7 +24,7 @@ from .aggregate import mismatch
 from .config import build, plain
 from .data import Inputs, read_image
 from .errors import UserError
-from .models import Classifier, ModelChoice, evaluating, load_weights, make_net, weights_of
+from .models import Classifier, Factory, ModelChoice, evaluating, load_weights, make_net, weights_of
 from .record import open_run
 from .settings import make_settings
 from .simulate import OWN_MODEL, trained_weights
@@ -63,24 +63,28 @@ class Model:
         return out
 
 
-def from_run(path: Path) -> Model:
-    """The model of a run as its last committed round left it."""
+def from_run(path: Path, model: Factory | None = None) -> Model:
+    """The model of a run as its last committed round left it; `model` if the run was given one from Python."""
     record = open_run(path)
     settings, facts = make_settings(record.config()), record.environment()
     if facts.get("settings_sha256") != settings.digest:
         raise UserError(f"{path}: its config.toml, or a file that it names, was changed; restore it.")
-    if settings.model.kind == OWN_MODEL:
-        raise UserError(f"{path} was run with a model given from Python; load its weights from Python too.")
+    if settings.model.kind == OWN_MODEL and model is None:
+        raise UserError(
+            f"{path} was run with a model from Python; use rebafl.deploy.from_run({str(path)!r}, MyNet) there."
+        )
     if not record.rounds():
         raise UserError(f"{path} has no finished round yet, so there is no model.")
-    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings), path)
+    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings), path, model)
 
 
-def _assemble(choice: ModelChoice, inputs: object, weights: Tensors, where: Path) -> Model:
+def _assemble(
+    choice: ModelChoice, inputs: object, weights: Tensors, where: Path, model: Factory | None = None
+) -> Model:
     if not isinstance(inputs, dict):
         raise UserError(f"{where} does not say what its model's inputs are.")
     facts = build(Inputs, inputs, "inputs")
-    net = make_net(choice, facts.shape, len(facts.classes), seed=0)
+    net = make_net(choice, facts.shape, len(facts.classes), 0, model)
     if reason := mismatch(weights, weights_of(net)):
         raise UserError(f"{where} holds weights that do not fit its model ({reason}).")
     load_weights(net, weights)
@@ -89,6 +93,8 @@ def _assemble(choice: ModelChoice, inputs: object, weights: Tensors, where: Path
 
 def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
     """Write the model into a folder of its own; the files written."""
+    if onnx and not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
+        raise UserError("ONNX export needs two more packages; install them with: pip install onnx onnxscript.")
     files = {
         WEIGHTS: safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()}),
         DESCRIPTION: json.dumps({"model": plain(model.choice), "inputs": plain(model.inputs)}, indent=2).encode(),
@@ -133,8 +139,6 @@ class _Deployed(nn.Module):
 
 
 def _export_onnx(model: Model, path: Path) -> None:
-    if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
-        raise UserError("ONNX export needs two more packages; install them with: pip install 'rebafl[onnx]'.")
     example = torch.zeros(2, *model.inputs.shape)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that are not needed
     with warnings.catch_warnings(), evaluating(model.net):

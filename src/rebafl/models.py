@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Annotated, Literal, cast
 
 import torch
@@ -115,6 +116,8 @@ class Adapted(Classifier):
             raise UserError(
                 f"model.last: {type(module).__name__} has no layer {last!r}; linear ones: {names}."
             ) from None
+        if not isinstance(head, nn.Linear):
+            raise UserError(f"model.last: {last!r} is not a linear layer of {type(module).__name__}.")
         setattr(holder, attribute, nn.Identity())
         self.body = module
         self.head = head
@@ -166,6 +169,8 @@ def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: 
         raise UserError(
             f"{type(module).__name__} has no features() and head; name its last linear layer with model.last=LAYER."
         )
+    if type(net).forward is nn.Module.forward:  # features and head are enough
+        setattr(net, "forward", MethodType(Classifier.forward, net))
     with torch.no_grad():
         features = net.features(probe)
         logits = net.head(features)

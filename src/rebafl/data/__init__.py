@@ -10,9 +10,20 @@ from ..config import choices
 from ..errors import UserError, exists
 from .arrays import Data, Inputs
 from .catalog import KNOWN, load_known, whereabouts
-from .own import from_torch, load_folder, load_npz, read_image
+from .own import from_torch, image_size, load_folder, load_npz, read_image
 
-__all__ = ["KNOWN", "Data", "Inputs", "check_name", "from_torch", "load", "read_image", "settings_for", "whereabouts"]
+__all__ = [
+    "KNOWN",
+    "Data",
+    "Inputs",
+    "check_name",
+    "from_torch",
+    "image_size",
+    "load",
+    "read_image",
+    "settings_for",
+    "whereabouts",
+]
 
 
 def load(dataset: str, say: Callable[[str], None] = print) -> Data:

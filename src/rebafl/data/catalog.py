@@ -200,10 +200,12 @@ def _fetched(known: Known, say: fetch.Say) -> Arrays:
             arrays = _verified(known, source.read(source.get(place)), place)
         except fetch.FetchError as error:
             failures.append(str(error))
+            say(f"That failed: {error}")
             continue
         except (ValueError, OSError) as error:
             shutil.rmtree(place, ignore_errors=True)
             failures.append(f"{source.title} came damaged ({error})")
+            say(f"That failed: {failures[-1]}")
             continue
         _store(known, arrays)
         shutil.rmtree(folder, ignore_errors=True)

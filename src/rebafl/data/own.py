@@ -86,6 +86,12 @@ def read_image(path: Path, shape: tuple[int, ...] | None = None) -> npt.NDArray[
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image file that could be read."""
+    with Image.open(path) as image:
+        return image.size
+
+
 class MapDataset(Protocol):
     """A torch Dataset with a length: item k is a pair of an input and its label."""
 

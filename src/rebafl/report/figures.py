@@ -9,8 +9,11 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
 from .summary import Group
@@ -20,12 +23,21 @@ matplotlib.use("Agg")
 # Okabe and Ito's palette, told apart by colour-blind readers; line styles tell them apart in grey.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 STYLES = ("-", "-", "--", "-.", ":")
+FACTS = (
+    ("dataset", "", "{}"),
+    ("partition", "kind", "{} split"),
+    ("partition", "clients", "{} clients"),
+    ("partition", "classes", "{} classes each"),
+    ("participation", "kind", "{} participation"),
+    ("participation", "p", "p = {}"),
+)
 METHOD_COLOURS = {"fedavg": "#D55E00", "rebafl": "#0072B2", "bsm-fedavg": "#009E73"}
 
 
 def draw_curves(groups: Sequence[Group], path: Path) -> None:
     """Accuracy over rounds, a shaded band over seeds; below, how much it jumps from round to round."""
-    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    below = 0.24 * -(-len(groups) // 2)  # inches for the legend, two entries a line
+    figure = Figure(figsize=(9, 5.4 + below), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     spare = cycle([colour for colour in COLOURS if colour not in METHOD_COLOURS.values()])
     used: set[str] = set()
@@ -37,14 +49,16 @@ def draw_curves(groups: Sequence[Group], path: Path) -> None:
         used.add(colour)
         _draw_group(top, bottom, group.label, curves, colour, style)
     top.set_ylabel("test accuracy (%)")
-    top.legend(frameon=False, loc="lower right")
-    bottom.set_ylabel("change from\nround to round")
+    bottom.set_ylabel("change from the\nround before (points)")
     bottom.set_xlabel("communication round")
     bottom.set_ylim(bottom=0)
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (top, bottom):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    top.set_title(_title(groups), loc="left", fontsize=11)
+    seeds = "; band: std over seeds" if any(len(group.runs) > 1 for group in groups) else ""
+    top.set_title(_shared_facts(groups) + seeds, loc="left", fontsize=11)
+    figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else 1, frameon=False, fontsize=9)
     _save(figure, path)
 
 
@@ -52,8 +66,10 @@ def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.floa
     rounds = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(0)
     tail = curves[:, -10:]
-    text = f"{label}: last 10 rounds {tail.mean():.1f} ± {tail.std(axis=1).mean():.1f}"
-    top.plot(rounds, mean, color=colour, linestyle=style, linewidth=1.8, label=text)
+    short = label if len(label) <= 44 else label[:43] + "…"
+    text = f"{short}: last 10 rounds {tail.mean():.1f}, spread {tail.std(axis=1).mean():.1f}"
+    marker = "o" if len(rounds) == 1 else ""
+    top.plot(rounds, mean, color=colour, linestyle=style, linewidth=1.8, marker=marker, label=text)
     if len(curves) > 1:
         spread = curves.std(0, ddof=1)
         top.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
@@ -61,20 +77,25 @@ def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.floa
     bottom.plot(rounds[1:], jumps, color=colour, linestyle=style, linewidth=1.4)
 
 
-def _title(groups: Sequence[Group]) -> str:
-    config = groups[0].runs[0].config
-    partition, participation = config["partition"], config["participation"]
-    held = f", {partition['classes']} classes each" if "classes" in partition else ""
-    chance = f", p = {participation['p']}" if "p" in participation else ""
-    return f"{config['dataset']}: {partition['clients']} clients{held}; {participation['kind']} participation{chance}"
+def _shared_facts(groups: Sequence[Group]) -> str:
+    """What all runs have in common, in words."""
+    configs = [run.config for group in groups for run in group.runs]
+    facts = []
+    for section, name, text in FACTS:
+        found = [config.get(section, {}).get(name) if name else config.get(section) for config in configs]
+        if found[0] is not None and all(each == found[0] for each in found):
+            facts.append(text.format(found[0]))
+    return ", ".join(facts)
 
 
-def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], path: Path) -> None:
+def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], title: str, path: Path) -> None:
     """Clients against classes; the darker, the more samples."""
     clients = len(table)
     figure = Figure(figsize=(1.5 + 0.55 * len(classes), min(24.0, 1.6 + 0.24 * clients)), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="viridis_r", vmin=0)
+    most = table.max()
+    shades = ListedColormap(colormaps["Blues"](np.linspace(0.25, 1, 256)))  # one sample is seen, none is white
+    image = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap=shades, vmin=1, vmax=max(2, most))
     axes.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
     if clients <= 60:
         axes.set_yticks(range(clients))
@@ -83,7 +104,7 @@ def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], path: P
         axes.grid(which="minor", color="0.9", linewidth=0.6)
         axes.tick_params(which="minor", length=0)
     axes.set_ylabel("client")
-    axes.set_title(f"{clients} clients, {int(table.sum()):,} samples", loc="left", fontsize=11)
+    axes.set_title(f"{title}: {clients} clients, {int(table.sum()):,} samples", loc="left", fontsize=11)
     figure.colorbar(image, label="samples", shrink=0.8)
     _save(figure, path)
 

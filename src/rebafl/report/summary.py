@@ -20,9 +20,11 @@ from ..settings import flatten
 
 TAIL = 10  # rounds that the mean and spread at the end are taken over
 NOTE = (
-    "Accuracy is that of the global model on the whole test set, in percent. "
-    "Best is chosen on the test set, so it flatters; last 10 is mean ± std over a run's last ten rounds."
+    "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "
+    "Worst class: the lowest recall in the last round. "
 )
+ONE_SEED = "Last 10: mean ± std over a run's last ten rounds."
+MANY_SEEDS = "± is the std over seeds; spread is the std over a run's last ten rounds, averaged over seeds."
 
 
 @dataclass(frozen=True)
@@ -96,31 +98,29 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 def _label(settings: Plain, apart: Sequence[str]) -> str:
     """The algorithm, and every other setting that differs between groups and that this one has."""
-    kinds = [name for name in apart if name.endswith(".kind") and name != "algorithm.kind"]
-    rest = [name for name in apart if name in settings and name != "algorithm.kind" and name not in kinds]
-    same_algorithm = "algorithm.kind" not in apart
-    rest = [name for name in rest if same_algorithm or not name.startswith("algorithm.")]
-    words = [str(settings["algorithm.kind"])]
-    words += [str(settings[name]) for name in kinds]
-    words += [f"{name.removeprefix('algorithm.')}={settings[name]}" for name in rest]
-    return ", ".join(words)
+    algorithm = str(settings["algorithm.kind"])
+    skipped = "algorithm." if "algorithm.kind" in apart else "algorithm.kind"  # parameters go with their algorithm
+    rest = [name for name in apart if settings.get(name, "") != "" and not name.startswith(skipped)]
+    words = [f"{name.removesuffix('.kind').removeprefix('algorithm.')}={settings[name]}" for name in rest]
+    return ", ".join([algorithm, *words])
 
 
 def comparison_table(groups: Sequence[Group]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, caption=NOTE, caption_justify="left")
     seeds = any(len(group.runs) > 1 for group in groups)
-    table.add_column("run", no_wrap=True)
-    for column in ("seeds",) * seeds + ("rounds", "best", "last", "last 10", "worst class"):
+    table = Table(box=box.SIMPLE_HEAD, caption=NOTE + (MANY_SEEDS if seeds else ONE_SEED), caption_justify="left")
+    table.add_column("run", max_width=60, overflow="fold")
+    spread = ("spread",) if seeds else ()
+    for column in (*(("seeds",) if seeds else ()), "rounds", "best", "last", "last 10", *spread, "worst class"):
         table.add_column(column, justify="right", no_wrap=True)
-    calmest = min(groups, key=lambda group: group.over_seeds("last10_std")[0])
     highest = max(groups, key=lambda group: group.over_seeds("last10_mean")[0])
     for group in groups:
-        tail = f"{group.over_seeds('last10_mean')[0]:.2f} ± {group.over_seeds('last10_std')[0]:.2f}"
-        marks = "bold" if len(groups) > 1 and group in (calmest, highest) else ""
-        cells = [escape(group.label), str(len(group.runs))][: 1 + seeds]
-        cells += [str(max(len(run.rounds) for run in group.runs))]
-        cells += [_cell(group, "best"), _cell(group, "last"), f"[{marks}]{tail}[/]" if marks else tail]
-        table.add_row(*cells, _cell(group, "worst_class_recall"))
+        within = f"{group.over_seeds('last10_std')[0]:.2f}"
+        tail = _cell(group, "last10_mean") if seeds else f"{_cell(group, 'last10_mean')} ± {within}"
+        cells = [escape(group.label), *([str(len(group.runs))] if seeds else [])]
+        cells += [str(max(len(run.rounds) for run in group.runs)), _cell(group, "best"), _cell(group, "last"), tail]
+        cells += [within] if seeds else []
+        bold = "bold" if len(groups) > 1 and group is highest else ""
+        table.add_row(*cells, _cell(group, "worst_class_recall"), style=bold)
     return table
 
 
