@@ -89,20 +89,23 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     firsts = [flat[indices[0]] for indices in groups.values()]
     names = sorted({name for settings in firsts for name in settings})
     apart = [name for name in names if len({str(settings.get(name)) for settings in firsts}) > 1]
-    labels = [_label(settings, apart) for settings in firsts]
+    labels = [_label(settings, apart, firsts) for settings in firsts]
     return [
         Group(label, tuple(runs[index] for index in indices))
         for label, indices in zip(labels, groups.values(), strict=True)
     ]
 
 
-def _label(settings: Plain, apart: Sequence[str]) -> str:
-    """The algorithm, and every other setting that differs between groups and that this one has."""
-    algorithm = str(settings["algorithm.kind"])
-    skipped = "algorithm." if "algorithm.kind" in apart else "algorithm.kind"  # parameters go with their algorithm
-    rest = [name for name in apart if settings.get(name, "") != "" and not name.startswith(skipped)]
-    words = [f"{name.removesuffix('.kind').removeprefix('algorithm.')}={settings[name]}" for name in rest]
-    return ", ".join([algorithm, *words])
+def _label(settings: Plain, apart: Sequence[str], groups: Sequence[Plain]) -> str:
+    """The algorithm, and every other setting that sets this group apart from others of the same kind."""
+    words = [str(settings["algorithm.kind"])]
+    for name in apart:
+        kind = name.rpartition(".")[0] + ".kind"
+        rivals = [group for group in groups if name == kind or group.get(kind) == settings.get(kind)]
+        differs = len({str(group.get(name)) for group in rivals}) > 1
+        if name != "algorithm.kind" and differs and settings.get(name, "") != "":
+            words.append(f"{name.removesuffix('.kind').removeprefix('algorithm.')}={settings[name]}")
+    return ", ".join(words)
 
 
 def comparison_table(groups: Sequence[Group]) -> Table:
