@@ -30,6 +30,8 @@ from rebafl.rng import generator
 from rebafl.settings import make_settings
 from rebafl.simulate import Experiment, prepare, simulate
 
+pytestmark = pytest.mark.slow
+
 # --------------------------------------------------------------------------------------------------------------
 # The reference. Nothing of the package is used from here to the next such line.
 # --------------------------------------------------------------------------------------------------------------
