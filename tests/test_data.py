@@ -35,13 +35,8 @@ def random_bytes(*shape):
 
 
 def idx_arrays():
-    make = lambda *shape: RANDOM.integers(0, 256, shape, dtype=np.uint8)  # noqa: E731
-    return {
-        "x_train": make(6, 28, 28, 1),
-        "y_train": make(6) % 10,
-        "x_test": make(4, 28, 28, 1),
-        "y_test": make(4) % 10,
-    }
+    x, u = random_bytes(6, 28, 28, 1), random_bytes(4, 28, 28, 1)
+    return {"x_train": x, "y_train": random_bytes(6) % 10, "x_test": u, "y_test": random_bytes(4) % 10}
 
 
 def write_idx(folder, arrays, zipped=True):
