@@ -92,17 +92,17 @@ def test_what_is_no_export(tmp_path, model, toy):
     assert deploy.from_run(tmp_path / "own", TinyNet).classes == ("0", "1", "2", "3")
 
 
+def run_npz(folder):
+    """One round on the data set d.npz in this folder."""
+    settings = {"dataset": str(folder / "d.npz"), "rounds": 1, "workers": 1, "partition": {"kind": "iid", "clients": 2}}
+    return rebafl.simulate(settings, folder / "r", say=lambda text: None)
+
+
 def test_the_data_set_is_not_needed_to_predict(tmp_path):
     """Own data may be gone or changed: what the model must know of its inputs is kept with the run."""
     arrays = {f"{k}_{p}": getattr(DATA, f"{k}_{p}").numpy()[:200] for k in "xy" for p in ("train", "test")}
     np.savez(tmp_path / "d.npz", **arrays)
-    settings = {
-        "dataset": str(tmp_path / "d.npz"),
-        "rounds": 1,
-        "workers": 1,
-        "partition": {"kind": "iid", "clients": 2},
-    }
-    run = rebafl.simulate(settings, tmp_path / "r", say=lambda text: None)
+    run = run_npz(tmp_path)
     before = deploy.from_run(run.path).logits(DATA.x_test[:3])
     (tmp_path / "d.npz").unlink()
     assert torch.equal(deploy.from_run(run.path).logits(DATA.x_test[:3]), before)
@@ -111,13 +111,7 @@ def test_the_data_set_is_not_needed_to_predict(tmp_path):
 def test_a_model_of_floating_point_arrays_refuses_image_files(tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 28, 28))
     np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
-    settings = {
-        "dataset": str(tmp_path / "d.npz"),
-        "rounds": 1,
-        "workers": 1,
-        "partition": {"kind": "iid", "clients": 2},
-    }
-    run = rebafl.simulate(settings, tmp_path / "r", say=lambda text: None)
+    run = run_npz(tmp_path)
     with pytest.raises(UserError, match="arrays of numbers"):
         deploy.predict(deploy.from_run(run.path), [tmp_path / "x.png"])
 
