@@ -73,7 +73,7 @@ def started(toy, algorithm, prototypes=None, mass=None, index=None):
 
 def test_in_the_first_round_targets_are_the_own_classes(toy):
     _, _, _, context = started(toy, ReBaFL())
-    assert context.own["available"].tolist() == [0, 1]
+    assert context.own["targets"].unique().tolist() == [0, 1]
 
 
 def test_own_prototypes_replace_received_ones_and_others_stay(toy):
@@ -84,9 +84,9 @@ def test_own_prototypes_replace_received_ones_and_others_stay(toy):
     assert torch.allclose(context.own["prototypes"][0], h[:5].mean(0), atol=1e-6)
     assert torch.allclose(context.own["prototypes"][1], h[5:].mean(0), atol=1e-6)
     assert context.own["prototypes"][2].tolist() == [9.0] * 5
-    assert context.own["available"].tolist() == [0, 1, 2]
+    assert context.own["targets"].unique().tolist() == [0, 1, 2]
     _, _, _, missing = started(toy, ReBaFL(targets="missing"), table, mass)
-    assert missing.own["available"].tolist() == [2]
+    assert missing.own["targets"].unique().tolist() == [2]
 
 
 def test_the_augmentation_loss_reaches_the_head_only(toy):

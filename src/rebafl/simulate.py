@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -32,6 +33,7 @@ from .tensors import Tensors, size
 from .version import VERSION
 
 OWN_MODEL = "python"
+SOURCE = Path(__file__).parents[2]
 
 Listener = Callable[[str, Mapping[str, Any]], None]
 """Hears `("start", …)`, `("client", …)` after each client and `("round", line)` after each round."""
@@ -229,6 +231,7 @@ def _environment(experiment: Experiment) -> Plain:
     """What else a number may depend on."""
     return {
         "rebafl": VERSION,
+        "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -241,6 +244,15 @@ def _environment(experiment: Experiment) -> Plain:
         "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }
+
+
+def _commit() -> str:
+    """The commit of a checked-out source tree, marked if it was changed since; empty for an installed package."""
+    if not exists(SOURCE / ".git"):
+        return ""
+    command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _processor() -> str:

@@ -74,7 +74,10 @@ class ReBaFL(Algorithm):
             local = class_prototypes(features, device.labels, len(device.counts))
             own["prototypes"] = torch.where(held.unsqueeze(1), local, sent.extra["prototypes"])
             known = held | (sent.extra["mass"] > 0)
-            own["available"] = torch.nonzero(known & ~held if self.targets == "missing" else known).flatten()
+            available = torch.nonzero(known & ~held if self.targets == "missing" else known).flatten()
+            if len(available):
+                own["targets"] = cycled_targets(available, device.training.batch)
+                own["targets prior"] = self.prior_of(own["targets"], device)
             if self.noise == "gaussian":
                 own["spread"] = within_class_std(features, device.labels, local)
         return Context(sent, device, own)
@@ -82,10 +85,12 @@ class ReBaFL(Algorithm):
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
         features: Tensor = net.features(batch.x)
         loss = adjusted_cross_entropy(net.head(features), batch.y, context.own["prior"])
-        if self.mu == 0 or len(context.own["available"]) == 0:
+        if "targets" not in context.own:
             return loss
-        targets = cycled_targets(context.own["available"], len(batch.y))
-        prior = log_prior(targets.bincount(minlength=len(context.device.counts)), self.eps_of(context.device.id))
+        targets, prior = context.own["targets"], context.own["targets prior"]
+        if len(batch.y) < len(targets):  # the last batch of an epoch
+            targets = targets[: len(batch.y)]
+            prior = self.prior_of(targets, context.device)
         moved = self.augmented(features, batch.y, targets, context)
         return loss + self.mu * adjusted_cross_entropy(net.head(moved), targets, prior)
 
@@ -115,6 +120,10 @@ class ReBaFL(Algorithm):
             table = torch.where(kept.unsqueeze(1), server.state["prototypes"], table)
             mass = torch.where(kept, server.state["mass"], mass)
         return replace(server, state={"prototypes": table, "mass": mass})
+
+    def prior_of(self, targets: Tensor, device: Device) -> Tensor:
+        """The smoothed frequencies of the classes within one augmented batch."""
+        return log_prior(targets.bincount(minlength=len(device.counts)), self.eps_of(device.id))
 
     def eps_of(self, client: int) -> float:
         return self.eps[client % len(self.eps)] if isinstance(self.eps, tuple) else self.eps
