@@ -251,8 +251,10 @@ def _commit() -> str:
     if not exists(SOURCE / ".git"):
         return ""
     command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here
+        return ""
 
 
 def _processor() -> str:
