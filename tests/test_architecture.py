@@ -10,10 +10,10 @@ import rebafl
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
     "version", "errors", "rng", "tensors", "config", "data", "partition", "participation", "models", "losses",
-    "prototypes", "aggregate", "algorithm", "algorithms", "local", "evaluate", "record", "settings", "engines",
-    "experiment", "simulate", "sweep", "deploy", "report", "cli", "__main__",
+    "prototypes", "aggregate", "algorithm", "algorithms", "local", "evaluate", "record", "engines", "settings",
+    "experiment", "simulate", "sweep", "bench", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip
-FILES = sorted(SOURCE.rglob("*.py"))
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 
 
 def module_of(path: Path) -> str:

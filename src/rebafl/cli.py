@@ -33,7 +33,7 @@ from .report.cards import first_line
 from .report.summary import comparison_json, comparison_table, group_runs, read_run
 from .settings import Settings, make_settings
 from .simulate import OWN_MODEL, simulate
-from .sweep import grid
+from .sweep import Cell, grid, rounds_done, run_on_ray
 from .version import VERSION
 
 out, err = Console(), Console(stderr=True)
@@ -94,7 +94,7 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     silent = quiet or as_json
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; go on with rebafl.simulate(…, out={str(target)!r}) there.")
-    before = len(Record(target).rounds()) if Record(target).begun else 0
+    before = rounds_done(target)
     record = _run(settings, target, silent, f"rebafl run out={target}")
     if before >= settings.rounds and not silent:
         _say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
@@ -103,9 +103,10 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
 
 @app.command()
 def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
-    """Run every combination of several values, one run after the other, and compare them.
+    """Run every combination of several values and compare them.
 
     Killed or stopped, the same command goes on; finished runs are not run again. Seeds become mean ± std.
+    With `engine=ray`, runs are spread over a Ray cluster (`RAY_ADDRESS`, or one started here).
 
     Example: `rebafl sweep dataset=fashion-mini partition.samples=300 algorithm=fedavg,rebafl seed=0,1,2 out=runs/s`
     """
@@ -114,10 +115,11 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
-    for number, cell in enumerate(cells, 1):
-        if not (quiet or as_json):
-            _say(f"[{number}/{len(cells)}] {cell.label}")
-        _run(cell.settings, cell.out, quiet or as_json, f"rebafl sweep {' '.join(words or [])}")
+    again = f"rebafl sweep {' '.join(words or [])}"
+    if {cell.settings.engine for cell in cells} == {"ray"}:
+        _sweep_on_ray(cells, quiet or as_json, again)
+    else:
+        _sweep_here(cells, quiet or as_json, again)
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
@@ -129,15 +131,46 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
+def _sweep_here(cells: list[Cell], silent: bool, again: str) -> None:
+    for number, cell in enumerate(cells, 1):
+        if not silent:
+            _say(f"[{number}/{len(cells)}] {cell.label}")
+        _run(cell.settings, cell.out, silent, again)
+
+
+def _sweep_on_ray(cells: list[Cell], silent: bool, again: str) -> None:
+    with _progress(disable=silent or not err.is_terminal) as progress:
+        bar = progress.add_task(
+            f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
+        )
+        try:
+            run_on_ray(cells, cells[0].settings.workers, lambda done: progress.update(bar, completed=done))
+        except KeyboardInterrupt:
+            _say(f"\nStopped; finished rounds are saved. Go on with: {again}")
+            raise typer.Exit(130) from None
+
+
+def _progress(disable: bool) -> Progress:
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=err,
+        disable=disable,
+    )
+
+
 def _run(settings: Settings, target: Path, silent: bool, again: str) -> Record:
     """Run with a display; Ctrl-C says how to go on."""
     try:
         with _Display(settings, target, silent) as display:
             return simulate(settings, target, listen=display.listen, say=display.say)
     except KeyboardInterrupt:
-        record = Record(target)
-        done = len(record.rounds()) if record.begun else 0
-        _say(f"\nStopped. Rounds finished and saved: {done} of {settings.rounds}. Go on with: {again}")
+        _say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
         raise typer.Exit(130) from None
 
 
@@ -156,16 +189,7 @@ class _Display:
     def __init__(self, settings: Settings, target: Path, silent: bool) -> None:
         self.settings, self.target, self.silent = settings, target, silent
         self.live = err.is_terminal and not silent
-        columns = (
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns, console=err, disable=not self.live)
+        self.progress = _progress(disable=not self.live)
         self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
         self.accuracy = ""
 

@@ -14,13 +14,14 @@ from . import algorithms, participation, partition
 from .algorithm import Algorithm, Training
 from .config import KIND, Plain, build, build_kind, merge, parameters, plain
 from .data import settings_for
+from .engines import Where
 from .errors import exists
 from .models import ModelChoice
 from .participation import Dropout, Process
 from .partition import Partition
 
 SECTIONS = ("model", "partition", "participation", "delivery", "algorithm", "training")
-KEPT_APART = ("rounds", "workers")
+KEPT_APART = ("rounds", "workers", "engine")
 """Settings that do not change what a round computes, so that a run may be gone on with under others."""
 
 DEFAULTS: Plain = {
@@ -44,6 +45,9 @@ class Settings:
     workers: Annotated[
         int, Field(ge=0, le=512, description="worker processes; 0: one a core. Never changes a result")
     ] = 0
+    engine: Annotated[
+        Where, Field(description="clients train in processes here, or as Ray tasks. Never changes a result")
+    ] = "local"
     dropout: Annotated[Dropout, Field(description="a client that is not there was away, or its upload got lost")] = (
         "away"
     )

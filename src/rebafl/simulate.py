@@ -67,7 +67,9 @@ def simulate(
         server = _open(record, experiment)
         if record.round >= settings.rounds:
             return record
-        with closing(start_engine(experiment.work, settings.workers)) as engine:  # forks before any display starts
+        with closing(
+            start_engine(experiment.work, settings.engine, settings.workers)
+        ) as engine:  # forks before any display starts
             listen("start", {"round": record.round, "warnings": experiment.warnings})
             while record.round < settings.rounds:
                 server = _round(experiment, engine, record, server, listen)

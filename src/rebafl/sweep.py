@@ -1,14 +1,24 @@
-"""How are many settings run at once? As a grid: every word with several values is tried with every other."""
+"""How are many settings run at once? As a grid: every word with several values is tried with every other.
+
+Here, one run after the other, each on all cores; on Ray every run is one task, and as many run at a time as
+there are CPUs. A run directory must then be one that all machines see.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from .config import Plain, parse_assignments
+from .engines import cores
+from .engines.jobs import TRIES
+from .engines.ray_tasks import connected
+from .errors import UserError
+from .record import Record
 from .settings import Settings, make_settings
+from .simulate import simulate
 
 
 @dataclass(frozen=True)
@@ -46,3 +56,41 @@ def alternatives(text: str) -> list[str]:
         depth += (letter in "[{") - (letter in "]}")
         values[-1] += letter
     return values
+
+
+def run_on_ray(cells: Sequence[Cell], workers: int, listen: Callable[[int], None] = lambda rounds: None) -> None:
+    """Run, or go on with, all cells; `listen` hears every second how many rounds are finished in all.
+
+    A cell that cannot be run does not stop the others; the first such is reported at the end.
+    """
+    problems = []
+    with connected(workers or cores()) as ray:
+        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_run_cell)
+        left = {task.remote(cell.settings.plain(), str(cell.out.absolute())): cell for cell in cells}
+        while left:
+            ready, _ = ray.wait(list(left), timeout=1.0)
+            for reference in ready:
+                cell = left.pop(reference)
+                try:
+                    problem = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    problem = f"its Ray task failed ({type(error).__name__})"
+                if problem:
+                    problems.append(f"{cell.label}: {problem}")
+            listen(sum(rounds_done(cell.out) for cell in cells))
+    if problems:
+        raise UserError(f"{len(problems)} of {len(cells)} runs failed, the first being {problems[0]}")
+
+
+def rounds_done(out: Path) -> int:
+    record = Record(out)
+    return len(record.rounds()) if record.begun else 0
+
+
+def _run_cell(settings: Plain, out: str) -> str:
+    """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
+    try:
+        simulate(replace(make_settings(settings), engine="local", workers=1), out, say=lambda text: None)
+    except UserError as error:
+        return str(error)
+    return ""

@@ -1,23 +1,29 @@
-"""Where are clients trained? In this process, or in worker processes; the results are the same bits."""
+"""Where are clients trained? In this process, in worker processes, or on Ray; the results are the same bits."""
 
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from .inprocess import InProcess
 from .processes import Processes
+from .ray_tasks import RayTasks
 from .work import Engine, Outcome, Work
 
-__all__ = ["Engine", "InProcess", "Outcome", "Processes", "Work", "start_engine"]
+__all__ = ["Engine", "InProcess", "Outcome", "Processes", "RayTasks", "Where", "Work", "cores", "start_engine"]
+
+Where = Literal["local", "ray"]
 
 
-def start_engine(work: Work, workers: int) -> Engine:
+def start_engine(work: Work, where: Where, workers: int) -> Engine:
     """`workers` processes; 0 means one for each core that this process may use."""
-    count = workers or _cores()
+    count = workers or cores()
+    if where == "ray":
+        return RayTasks(work, count)
     return InProcess(work) if count == 1 else Processes(work, count)
 
 
-def _cores() -> int:
+def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,0 +1,121 @@
+"""What passes between the run and its workers? Bytes: a broadcast, jobs that build on it, and a reply to each.
+
+Messages are safetensors with a JSON note, not pickles. What carries them differs: pipes, or Ray.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..aggregate import Upload
+from ..algorithm import Sent
+from ..errors import UserError
+from ..evaluate import Score, chunks, score_chunk, total
+from ..models import load_weights
+from ..tensors import Tensors, pack, unpack
+from .work import Outcome, Work, failure_text
+
+TRIES = 3  # how often a job is given out before the client counts as failed
+CHUNKS_A_JOB = 4
+DIED = f"its worker process died {TRIES} times"
+
+Reply = tuple[dict[str, Tensors], dict[str, Any]]
+
+
+@dataclass
+class Job:
+    """What a worker is asked to do, made into bytes when it is given out, and how often that was tried."""
+
+    message: Callable[[], bytes]
+    client: int = -1
+    tries: int = 0
+
+
+class Runner:
+    """The worker's side: knows the work and the last broadcast, does one job after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.net = work.make_net()
+        self.sent = Sent({})
+
+    def receive(self, broadcast: bytes) -> None:
+        groups, _ = unpack(broadcast)
+        self.sent = Sent(groups["weights"], groups.get("extra", {}))
+
+    def do(self, message: bytes) -> bytes:
+        try:
+            groups, note = unpack(message)
+            return self._score(note) if note["do"] == "score" else self._train(groups, note)
+        except Exception as error:  # one failed client must not stop the others
+            return failed(failure_text(error))
+
+    def _score(self, note: Mapping[str, Any]) -> bytes:
+        load_weights(self.net, self.sent.weights)
+        scores = [(number, score_chunk(self.net, self.work.data, number)) for number in note["chunks"]]
+        return pack({}, {"scores": [(number, s.correct, s.total, s.loss) for number, s in scores]})
+
+    def _train(self, groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> bytes:
+        state = None if note["new"] else groups.get("state", {})
+        upload, after = self.work.train(self.net, self.sent, note["client"], note["round"], state)
+        counts = {"counts": upload.counts}
+        return pack({"change": upload.change, "shared": upload.shared, "counts": counts, "state": after})
+
+
+class Remote(ABC):
+    """The run's side: an engine whose clients are trained elsewhere."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    @abstractmethod
+    def announce(self, broadcast: bytes) -> None:
+        """What all jobs from now on start from; each worker gets it once."""
+
+    @abstractmethod
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reply]]:
+        """Do all jobs; each comes back with its reply, in any order."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]:
+        self.announce(pack({"weights": sent.weights, "extra": sent.extra}))
+        jobs = (Job(_train_message(client, round, state), client) for client, state in states.items())
+        for job, (groups, note) in self.run(jobs):
+            if failure := note.get("failure"):
+                yield Outcome(job.client, failure=str(failure))
+                continue
+            upload = Upload(job.client, groups.get("change", {}), groups["counts"]["counts"], groups.get("shared", {}))
+            yield Outcome(job.client, upload, groups.get("state", {}))
+
+    def score(self, weights: Tensors) -> Score:
+        self.announce(pack({"weights": weights}))
+        count = chunks(self.work.data)
+        jobs = (
+            Job(_score_message(range(first, min(first + CHUNKS_A_JOB, count))))
+            for first in range(0, count, CHUNKS_A_JOB)
+        )
+        scores: dict[int, Score] = {}
+        for _, (_, note) in self.run(jobs):
+            if failure := note.get("failure"):
+                raise UserError(f"The model cannot be scored ({failure}).")
+            scores |= {number: Score(tuple(c), tuple(t), loss) for number, c, t, loss in note["scores"]}
+        return total([scores[number] for number in range(count)])
+
+
+def _train_message(client: int, round: int, state: Tensors | None) -> Callable[[], bytes]:
+    note = {"do": "train", "client": client, "round": round, "new": state is None}
+    return lambda: pack({"state": state or {}}, note)
+
+
+def _score_message(numbers: range) -> Callable[[], bytes]:
+    return lambda: pack({}, {"do": "score", "chunks": list(numbers)})
+
+
+def failed(reason: str) -> bytes:
+    """The reply of a job that could not be done."""
+    return pack({}, {"failure": reason})

@@ -1,0 +1,131 @@
+"""Train clients as Ray tasks, on this machine or on a cluster (`RAY_ADDRESS`).
+
+The model goes into the object store once a round and the data once a run; a worker process fetches each
+once and keeps it. A task whose worker dies is done again by Ray; since a client's round is a pure
+function, that changes nothing. Without a cluster to join, a private one is started on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..errors import UserError
+from ..tensors import unpack
+from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
+from .work import Work
+
+AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # no word on GPUs
+}
+
+
+@contextmanager
+def connected(cpus: int) -> Iterator[Any]:
+    """The `ray` module, connected: to the cluster in RAY_ADDRESS, else to one of our own with `cpus` CPUs."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    try:
+        import ray
+    except ImportError:
+        raise UserError("engine=ray needs Ray; install it with: pip install 'rebafl[ray]'.") from None
+    if ray.is_initialized():  # whoever started it will stop it
+        yield ray
+        return
+    folder = None if os.environ.get("RAY_ADDRESS") else tempfile.mkdtemp(prefix="ray-")
+    try:
+        _start(ray, folder, cpus)
+        yield ray
+    finally:
+        ray.shutdown()
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(ray: Any, folder: str | None, cpus: int) -> None:
+    """Join a cluster, or start one in this folder (a short path: Ray's sockets are in it)."""
+    own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    own |= {"_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # workers find the modules that we find
+    try:
+        ray.init(log_to_driver=False, logging_level="error", **(own if folder else {}))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"Ray cannot be reached or started ({reason}); see RAY_ADDRESS.") from None
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+class RayTasks(Remote):
+    def __init__(self, work: Work, cpus: int) -> None:
+        super().__init__(work)
+        self._connection = connected(cpus)
+        self._ray = self._connection.__enter__()
+        self._ahead = AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self._task = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(do_job)
+        self._run = uuid.uuid4().hex
+        self._work = self._ray.put(work)
+        self._versions = itertools.count()
+
+    def close(self) -> None:
+        self._connection.__exit__(None, None, None)
+
+    def announce(self, broadcast: bytes) -> None:
+        self._version, self._broadcast = next(self._versions), self._ray.put(broadcast)
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reply]]:
+        waiting, open_jobs = iter(jobs), dict[Any, Job]()
+        while True:
+            for job in itertools.islice(waiting, self._ahead - len(open_jobs)):
+                open_jobs[self._submit(job)] = job
+            if not open_jobs:
+                return
+            ready, _ = self._ray.wait(list(open_jobs))
+            for reference in ready:
+                yield open_jobs.pop(reference), unpack(self._reply(reference))
+
+    def _submit(self, job: Job) -> Any:
+        # a reference within a list is handed on as it is: only a worker that lacks the object fetches it
+        return self._task.remote((self._run, self._version), [self._work, self._broadcast], job.message())
+
+    def _reply(self, reference: Any) -> bytes:
+        try:
+            reply: bytes = self._ray.get(reference)
+            return reply
+        except self._ray.exceptions.WorkerCrashedError:
+            return failed(DIED)
+        except self._ray.exceptions.RayError as error:
+            return failed(f"Ray: {type(error).__name__}")
+
+
+_kept: dict[str, Any] = {}
+"""In a worker process: the runner of the current run and the broadcast it knows."""
+
+
+def do_job(what: tuple[str, int], references: list[Any], message: bytes) -> bytes:
+    """One job, in a worker process of Ray's."""
+    import ray
+
+    run, version = what
+    if _kept.get("run") != run:
+        torch.set_num_threads(1)
+        _kept.update(run=run, version=None, runner=Runner(ray.get(references[0])))
+    if _kept["version"] != version:
+        _kept["runner"].receive(ray.get(references[1]))
+        _kept["version"] = version
+    reply: bytes = _kept["runner"].do(message)
+    return reply
