@@ -9,7 +9,8 @@ import rebafl
 
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
-    "version", "errors", "rng", "tensors", "config", "data", "partition", "participation", "models", "losses",
+    "version", "errors", "machine", "rng", "tensors", "config", "data", "partition", "participation", "models",
+    "losses",
     "prototypes", "aggregate", "algorithm", "algorithms", "local", "evaluate", "record", "engines", "settings",
     "experiment", "simulate", "sweep", "bench", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip

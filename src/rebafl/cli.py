@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -281,6 +283,73 @@ def compare(
     if len({group.runs[0].config["rounds"] for group in groups}) > 1:
         out.print("[yellow]The runs differ in their number of rounds.")
     out.print(Text(f"Curves drawn in {png}"), soft_wrap=True)
+
+
+@app.command()
+def bench(
+    target: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("bench"),
+    peers: Annotated[Path, typer.Option("--peers", help="Environments made by `make bench-peers`.")] = Path(".bench"),
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of a measurement; the first is not counted.")] = 3,
+    only: Annotated[list[str] | None, typer.Option(help="Only these contenders (rebafl always).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small workload: does it work at all?")] = False,
+    scale: Annotated[bool, typer.Option("--scale", help="How cost grows with clients, instead of the race.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure speed: this package beside what one would use instead, on the same work in one run.
+
+    A machine with nothing else to do, please. Peers that are not installed are listed as absent.
+
+    Examples:
+
+    * `rebafl bench`  (about 15 minutes; writes bench/race.json and bench/race.png)
+
+    * `rebafl bench --quick --only plain-processes`
+
+    * `rebafl bench --scale`  (up to 100,000 clients; bench/scale.json and bench/scale.png)
+    """
+    from .bench.scale import measure_scale
+    from .report import figures, speed  # as above
+
+    target.mkdir(parents=True, exist_ok=True)
+    name = "scale" if scale else "race"
+    with err.status("Preparing …") as status, tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        if scale:
+            found = measure_scale(Path(folder), pairs=5, listen=status.update)
+        else:
+            found = _race(Path(folder), peers, repeats, rounds, only or [], quick, status.update)
+    _write_text(target / f"{name}.json", json.dumps(found, indent=1) + "\n")
+    if scale:
+        figures.draw_scale(found["curves"], target / "scale.png")
+    else:
+        figures.draw_race(found, target / "race.png")
+    if as_json:
+        print(json.dumps(found))
+        return
+    for header, rows in speed.tables(found):
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        _show(table)
+    out.print(Text(f"Written: {target / name}.json, {target / name}.png"), soft_wrap=True)
+
+
+def _race(
+    folder: Path, peers: Path, repeats: int, rounds: int, only: list[str], quick: bool, listen: Callable[[str], None]
+) -> Plain:
+    from .bench import race
+    from .bench.peak import training_share
+    from .bench.workload import SMALL, Size
+
+    found = race.contenders(peers)
+    if unknown := set(only) - {contender.name for contender in found}:
+        names = ", ".join(contender.name for contender in found)
+        raise UserError(f"--only: there is no contender {sorted(unknown)[0]!r}; there are {names}.")
+    chosen = [contender for contender in found if not only or contender.name in {race.OURS, *only}]
+    size = replace(SMALL if quick else Size(), rounds=rounds)
+    found_out = race.race(chosen, size, repeats, folder, listen)
+    listen("training both networks of the paper")
+    return found_out | {"training": [] if quick else [training_share(name) for name in ("fashion-mnist", "cifar-10")]}
 
 
 @app.command()

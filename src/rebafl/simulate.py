@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -13,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from .aggregate import Upload, mismatch, refusal
@@ -25,15 +21,14 @@ from .errors import UserError, exists
 from .evaluate import diversity
 from .experiment import Experiment, Say, prepare
 from .local import one_thread
+from .machine import machine
 from .models import Factory
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences, make_settings
 from .tensors import Tensors, size
-from .version import VERSION
 
 OWN_MODEL = "python"
-SOURCE = Path(__file__).parents[2]
 
 Listener = Callable[[str, Mapping[str, Any]], None]
 """Hears `("start", …)`, `("client", …)` after each client and `("round", line)` after each round."""
@@ -232,39 +227,12 @@ def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Plain:
 def _environment(experiment: Experiment) -> Plain:
     """What else a number may depend on."""
     return {
-        "rebafl": VERSION,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
+        **machine(),
         "data_sha256": experiment.work.data.digest,
         "settings_sha256": experiment.settings.digest,
         "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }
-
-
-def _commit() -> str:
-    """The commit of a checked-out source tree, marked if it was changed since; empty for an installed package."""
-    if not exists(SOURCE / ".git"):
-        return ""
-    command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # no git here
-        return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
 def trained_weights(record: Record, settings: Settings) -> Tensors:

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import Plain
-from ..data import load
+from ..config import Plain, write_toml
 from ..experiment import Experiment, prepare
 from ..models import weights_of
 from ..rng import generator
 from ..settings import Settings, make_settings
 
-TRACE = "trace.csv"
+TRACE, SETTINGS = "trace.csv", "settings.toml"
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,10 @@ class Size:
     rounds: int = 3
 
 
-def settings_of(size: Size, folder: Path, **changes: object) -> Settings:
+SMALL = Size("fashion-mini", clients=6, active=4, samples=100, epochs=1)
+
+
+def settings_of(size: Size, folder: Path) -> Settings:
     """The run's settings in this package; the same first `active` clients are there in every round."""
     chosen: Plain = {
         "dataset": size.dataset,
@@ -42,7 +44,7 @@ def settings_of(size: Size, folder: Path, **changes: object) -> Settings:
         "participation": {"kind": "trace", "path": str(folder / TRACE)},
         "training": {"epochs": size.epochs, "batch": 50, "lr": 0.01, "momentum": 0.5, "weight_decay": 5e-4},
     }
-    return make_settings(chosen, changes)
+    return make_settings(chosen)
 
 
 def write(size: Size, folder: Path, processes: int) -> Settings:
@@ -58,6 +60,7 @@ def write(size: Size, folder: Path, processes: int) -> Settings:
         **{name: getattr(settings.training, name) for name in ("epochs", "batch", "lr", "momentum", "weight_decay")},
     }
     (folder / "workload.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / SETTINGS).write_text(write_toml(settings.plain()))
     for name, array in _arrays(prepare(settings), size).items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     return settings
@@ -85,8 +88,3 @@ def _orders(seed: int, round: int, client: int, size: Size) -> list[np.ndarray]:
     """The permutations that this client's training loop will draw in this round."""
     random = generator(seed, "client", round, client)
     return [random.permutation(size.samples) for _ in range(size.epochs)]
-
-
-def fetch(size: Size) -> None:
-    """Load the data once, so that no contender pays for a download or for filling the cache."""
-    load(size.dataset)

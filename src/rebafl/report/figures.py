@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -115,3 +116,44 @@ def _save(figure: Figure, path: Path) -> None:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be written as a picture ({error}).") from None
+
+
+def draw_race(found: Mapping[str, Any], path: Path) -> None:
+    """Seconds a round of each contender, with the range over repeats; ours first."""
+    rows = [row for row in found["contenders"] if not row.get("absent")]
+    figure = Figure(figsize=(9, 1.3 + 0.45 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        low, high = row["spread"]
+        seconds = row["seconds"]
+        colour = METHOD_COLOURS["rebafl"] if row["name"].startswith("rebafl") else "#999999"
+        axes.barh(place, seconds, color=colour, height=0.65)
+        axes.plot([low, high], [place, place], color="black", linewidth=1.5)
+        ratio = "" if row["name"].startswith("rebafl") else f"   ours / theirs {row['ours_to_theirs']:.2f}"
+        axes.text(max(high, seconds), place, f"  {seconds:.1f} s{ratio}", va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(right=1.35 * max(row["spread"][1] for row in rows))
+    axes.set_xlabel("seconds a round: median, and the range over repeats")
+    size = found["workload"]
+    title = f"{size['active']} clients of {size['samples']} images, {size['epochs']} epochs, and all test images"
+    axes.set_title(f"{size['dataset']}: {title}", loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def draw_scale(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+    """Seconds of a round against each thing it may grow with."""
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for axes, (name, points) in zip(figure.subplots(2, 2).flat, curves.items(), strict=True):
+        axes.plot([p["x"] for p in points], [p["seconds"] for p in points], "o-", color=METHOD_COLOURS["rebafl"])
+        axes.set_xlabel(name)
+        axes.set_ylabel("seconds a round")
+        if len(points) > 2:
+            axes.set_xscale("log")
+        else:
+            axes.set_xticks([p["x"] for p in points])
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)

@@ -1,0 +1,74 @@
+"""How much of this machine is used? Floating-point operations a second, beside those of large matrix products."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..algorithm import Sent
+from ..config import Plain
+from ..experiment import prepare
+from ..local import one_thread
+from ..models import Classifier
+from ..settings import make_settings
+
+SIDE = 1024
+TURNS = 7
+
+
+def gemm_peak(processes: int) -> float:
+    """GFLOP/s of `processes` single-thread matrix products at the same time."""
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return sum(pool.map(_gemm_rate, [1.0] * processes, chunksize=1))
+
+
+def _gemm_rate(seconds: float) -> float:
+    """GFLOP/s of one thread; the best of many short tries, since it is to be a peak."""
+    with one_thread():
+        a, b = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
+        best, until = 0.0, time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            began = time.perf_counter()
+            torch.mm(a, b)
+            best = max(best, 2 * SIDE**3 / (time.perf_counter() - began) / 1e9)
+    return best
+
+
+def training_share(dataset: str) -> Plain:
+    """One client's training on one core, interleaved with matrix products: samples/s and share of their rate."""
+    settings = make_settings({"dataset": dataset, "algorithm": "fedavg"})
+    with one_thread():
+        experiment = prepare(settings, say=lambda text: None)
+        net, server = experiment.work.make_net(), experiment.first_server()
+        samples = len(experiment.work.split.indices(0)) * settings.training.epochs
+        rates, peaks = [], []
+        for turn in range(TURNS):
+            peaks.append(_gemm_rate(0.2))
+            began = time.perf_counter()
+            experiment.work.train(net, Sent(server.weights), 0, turn + 1, None)
+            rates.append(samples / (time.perf_counter() - began))
+        _, each = flops_a_sample(net, experiment.work.data.inputs(experiment.work.data.x_train[:50]))
+    shares = [rate * each / 1e9 / peak for rate, peak in zip(rates[1:], peaks[1:], strict=True)]
+    return {
+        "dataset": dataset,
+        "model": settings.model.kind,
+        "samples_a_second": median(rates[1:]),
+        "mflop_a_sample": each / 1e6,
+        "gemm_gflops": median(peaks[1:]),
+        "share": median(shares),
+        "share_spread": [min(shares), max(shares)],
+    }
+
+
+def flops_a_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
+    """Of a forward pass, and of a whole training step; a multiplication and an addition count as two."""
+    with FlopCounterMode(display=False) as counter:
+        loss = F.cross_entropy(net(x), torch.zeros(len(x), dtype=torch.int64))
+        forward = int(counter.get_total_flops())
+        torch.autograd.backward(loss)
+    return forward / len(x), int(counter.get_total_flops()) / len(x)

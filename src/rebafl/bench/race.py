@@ -1,0 +1,142 @@
+"""Who is faster at the same work? Each in turn, again and again in one run, so that a busy moment hits all alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from ..config import Plain
+from ..engines import cores
+from ..experiment import prepare
+from ..machine import machine
+from ..settings import Settings
+from . import workload
+from .peak import flops_a_sample, gemm_peak
+from .stopwatch import Timing, measure
+
+PEERS = Path(__file__).parent / "peers"
+APART = 1.0  # points of accuracy: rounding differs between programs, and grows over rounds
+OURS, OURS_REBAFL = "rebafl", "rebafl-rebafl"
+TARGETS = {"plain-processes": 0.55, "pfl": 0.55, "flower": 0.5}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A program that does the work; `command` is empty if it is not installed."""
+
+    name: str
+    label: str
+    command: tuple[str, ...]
+
+
+def contenders(environments: Path) -> list[Contender]:
+    """Ourselves, the plain loops, and the peers that `make bench-peers` installed."""
+    here = sys.executable
+    own = (here, "-m", "rebafl.bench.ours", f"{{}}/{workload.SETTINGS}")
+    plain = (here, str(PEERS / "run_plain.py"), "{}")
+    found = [
+        Contender(OURS, "rebafl, FedAvg", (*own, "algorithm=fedavg")),
+        Contender(OURS_REBAFL, "rebafl, ReBaFL", (*own, "algorithm=rebafl")),
+        Contender("plain-processes", "plain loop, a process a core", (*plain, "processes")),
+        Contender("plain-sequential", "plain loop, one process", (*plain, "sequential")),
+        Contender(
+            "plain-faster", "plain loop, a process a core, our form of the model", (*plain, "processes", "faster")
+        ),
+    ]
+    for name, label in (("flower", "Flower simulation"), ("pfl", "pfl-research"), ("fedlab", "FedLab")):
+        python = environments / name / "bin" / "python"
+        command = (str(python), str(PEERS / f"run_{name}.py"), "{}") if python.exists() else ()
+        found.append(Contender(name, label, command))
+    return found
+
+
+def race(
+    racers: Sequence[Contender],
+    size: workload.Size,
+    repeats: int,
+    folder: Path,
+    listen: Callable[[str], None] = lambda text: None,
+) -> Plain:
+    """Measure everyone `repeats` times; everything measured, and what follows from it."""
+    processes = cores()
+    settings = workload.write(size, folder, processes)
+    timings: dict[str, list[Timing]] = {racer.name: [] for racer in racers if racer.command}
+    peaks = []
+    for turn in range(repeats):
+        peaks.append(gemm_peak(processes))
+        for racer in _turned([racer for racer in racers if racer.command], turn):
+            listen(f"{racer.label}, {turn + 1} of {repeats}")
+            command = [word.format(folder) for word in racer.command]
+            timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
+    work = _gflop_a_round(settings, size)
+    return {
+        "machine": machine(),
+        "workload": asdict(size),
+        "processes": processes,
+        "repeats": repeats,
+        "gemm_gflops": peaks,
+        "contenders": [_row(racer, timings, work / median(peaks)) for racer in racers],
+        "accuracies_agree": _agree(timings),
+        "first_step_seconds": first_step(folder, repeats),
+    }
+
+
+def first_step(folder: Path, repeats: int) -> float:
+    """Seconds from starting a process to the end of a round with a single step in it: no first step comes later."""
+    words = ["participation.kind=fraction", "participation.share=0.01", "partition.samples=50", "training.epochs=1"]
+    command = [sys.executable, "-m", "rebafl.bench.ours", str(folder / workload.SETTINGS), *words, "rounds=1"]
+    timings = [measure(command, folder / "first.log") for _ in range(repeats)]
+    return median(timing.start + timing.rounds[0] for timing in timings)
+
+
+def _turned(racers: Sequence[Contender], turn: int) -> list[Contender]:
+    """Another one begins each time, so that nobody is always the one after a rest."""
+    first = turn % len(racers)
+    return [*racers[first:], *racers[:first]]
+
+
+def _gflop_a_round(settings: Settings, size: workload.Size) -> float:
+    """Training (forward and backward), and one forward pass over the test set."""
+    experiment = prepare(settings, say=lambda text: None)
+    net, data = experiment.work.make_net(), experiment.work.data
+    forward, whole = flops_a_sample(net, data.inputs(data.x_train[: settings.training.batch]))
+    return (whole * size.active * size.samples * size.epochs + forward * len(data.y_test)) / 1e9
+
+
+def _row(racer: Contender, timings: dict[str, list[Timing]], ideal: float) -> Plain:
+    """One contender: its medians, and its time relative to ours, turn by turn; `ideal` seconds at the peak rate."""
+    row: Plain = {"name": racer.name, "label": racer.label, "target": TARGETS.get(racer.name)}
+    if not racer.command:
+        return row | {"absent": True}
+    own, ours = timings[racer.name], timings.get(OURS, [])
+    ratios = [_typical(us) / _typical(them) for us, them in zip(ours, own, strict=False)]
+    seconds = median(second for timing in own for second in timing.rounds[1:])
+    if racer.name == OURS_REBAFL:
+        row["cost"] = median(_typical(them) / _typical(us) for us, them in zip(ours, own, strict=True))
+    return row | {
+        "version": own[0].version,
+        "seconds": seconds,
+        "peak_share": ideal / seconds,
+        "spread": [min(map(_typical, own)), max(map(_typical, own))],
+        "ours_to_theirs": median(ratios) if ratios else None,
+        "ratio_spread": [min(ratios), max(ratios)] if ratios else None,
+        "start_and_first_round": median(timing.start + timing.rounds[0] for timing in own),
+        "start": median(timing.start for timing in own),
+        "memory_mb": max(timing.memory for timing in own) / 2**20,
+        "accuracy": own[0].accuracy,
+        "rounds": [timing.rounds for timing in own],
+    }
+
+
+def _typical(timing: Timing) -> float:
+    """A round's seconds, once warm."""
+    return median(timing.rounds[1:])
+
+
+def _agree(timings: dict[str, list[Timing]]) -> bool:
+    """Did all do the same work? Then their accuracies are alike after every round. ReBaFL is another method."""
+    curves = [timing.accuracy for name, found in timings.items() if name != OURS_REBAFL for timing in found]
+    return all(max(values) - min(values) <= APART for values in zip(*curves, strict=True))

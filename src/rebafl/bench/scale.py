@@ -1,0 +1,127 @@
+"""What does a round cost besides training, and how does it grow? With clients, model size and workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config import Plain, write_toml
+from ..machine import machine
+from ..models import Classifier
+from ..settings import make_settings
+from .stopwatch import Timing, measure
+
+FEW, MANY, ACTIVE = 1_000, 100_000, 100
+CURVES: dict[str, tuple[str, list[Plain]]] = {
+    "registered clients (100 active, a step each)": ("clients", [{"clients": 10**n} for n in (2, 3, 4, 5)]),
+    "active clients (of 10,000, a step each)": (
+        "active",
+        [{"clients": 10_000, "active": n} for n in (10, 30, 100, 300, 1_000)],
+    ),
+    "width of one hidden layer (795 parameters each; 10 active, a step each)": (
+        "width",
+        [{"active": 10, "width": n} for n in (128, 1_280, 12_800)],
+    ),
+    "workers (10 active, 500 images, 5 epochs)": (
+        "workers",
+        [{"active": 10, "samples": 500, "epochs": 5, "workers": n} for n in (1, 2)],
+    ),
+}
+"""What a picture's axis says: which setting varies, and the points."""
+
+
+class Wide(Classifier):
+    """One hidden layer of any width, for models of any size."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(int(torch.Size(shape).numel()), width)
+        self.head = nn.Linear(width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        return F.relu(self.hidden(x.flatten(1)))
+
+
+def wide_1280(shape: tuple[int, ...], classes: int) -> Wide:
+    return Wide(shape, classes, 1_280)
+
+
+def wide_12800(shape: tuple[int, ...], classes: int) -> Wide:
+    return Wide(shape, classes, 12_800)
+
+
+def point(
+    folder: Path,
+    clients: int = FEW,
+    active: int = ACTIVE,
+    width: int = 0,
+    samples: int = 50,
+    epochs: int = 1,
+    workers: int = 0,
+    rounds: int = 4,
+) -> Timing:
+    """One short run: by default each client takes a single step, so that what is left is what a round costs."""
+    model = {0: "fashion-cnn", 128: "mlp"}.get(width, f"{__name__}:wide_{width}")
+    settings = make_settings(
+        {
+            "dataset": "fashion-mini",
+            "model": model,
+            "algorithm": "fedavg",
+            "rounds": rounds,
+            "workers": workers,
+            "partition": {"kind": "pathological", "clients": clients, "classes": 2, "samples": samples},
+            "participation": {"kind": "fraction", "share": active / clients},
+            "training": {"epochs": epochs, "batch": 50},
+        }
+    )
+    file = folder / "scale.toml"
+    file.write_text(write_toml(settings.plain()))
+    return measure([sys.executable, "-m", "rebafl.bench.ours", str(file)], folder / "scale.log")
+
+
+def round_seconds(timing: Timing) -> float:
+    """A round, once warm."""
+    return median(timing.rounds[1:])
+
+
+def growth(folder: Path, pairs: int, listen: Callable[[str], None]) -> Plain:
+    """A round with many registered clients beside the same round with few, in turn."""
+    few, many = [], []
+    for pair in range(pairs):
+        listen(f"{FEW:,} and {MANY:,} clients, {pair + 1} of {pairs}")
+        few.append(point(folder, FEW))
+        many.append(point(folder, MANY))
+    more = [round_seconds(b) - round_seconds(a) for a, b in zip(few, many, strict=True)]
+    return {
+        "registered": [FEW, MANY],
+        "active": ACTIVE,
+        "pairs": pairs,
+        "round_seconds": [median(map(round_seconds, few)), median(map(round_seconds, many))],
+        "growth_ms": median(more) * 1000,
+        "growth_ms_spread": [min(more) * 1000, max(more) * 1000],
+        "start_seconds": median(timing.start for timing in many),
+        "memory_mb": max(timing.memory for timing in many) / 2**20,
+    }
+
+
+def curves(folder: Path, listen: Callable[[str], None]) -> dict[str, list[Plain]]:
+    """Every point of every curve: what was chosen, the seconds of a round, the most memory."""
+    found: dict[str, list[Plain]] = {}
+    for name, (axis, points) in CURVES.items():
+        found[name] = []
+        for chosen in points:
+            listen(", ".join(f"{key} {value:,}" for key, value in chosen.items()))
+            timing = point(folder, **chosen)
+            seen = {"seconds": round_seconds(timing), "memory_mb": timing.memory / 2**20}
+            found[name].append({"x": chosen[axis], "settings": chosen, **seen})
+    return found
+
+
+def measure_scale(folder: Path, pairs: int, listen: Callable[[str], None]) -> Plain:
+    return {"machine": machine(), "growth": growth(folder, pairs, listen), "curves": curves(folder, listen)}

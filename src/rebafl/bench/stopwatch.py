@@ -1,0 +1,106 @@
+"""How long does a program take for each round, and how much memory? Seen from outside, the same for everyone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..errors import UserError
+
+PAUSE = 0.5  # seconds between two looks at the memory: looking costs time too
+
+
+@dataclass
+class Timing:
+    """`start`: seconds until it was ready; `rounds`: seconds of each; `memory`: the most bytes it held."""
+
+    start: float = 0.0
+    rounds: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+    memory: int = 0
+    version: str = ""
+
+
+def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Timing:
+    """Run a program that says a JSON line when it is ready and one after each round."""
+    timing, last = Timing(), time.perf_counter()
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, env=environment and dict(environment)
+        )
+        watcher = _Memory(process.pid)
+        try:
+            assert process.stdout is not None
+            for text in process.stdout:
+                now = time.perf_counter()
+                _note(timing, json.loads(text), now - last)
+                last = now
+        finally:
+            timing.memory = watcher.stop()
+            _end(process)
+    if process.returncode != 0 or not timing.rounds:
+        tail = " ".join(log.read_text(errors="replace").split())[-300:]
+        raise UserError(f"{' '.join(command[-3:])} failed (exit code {process.returncode}): {tail}")
+    return timing
+
+
+def _note(timing: Timing, line: Mapping[str, Any], seconds: float) -> None:
+    if "round" in line:
+        timing.rounds.append(seconds)
+        timing.accuracy.append(float(line["accuracy"]))
+    else:
+        timing.start, timing.version = seconds, str(line["version"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for it to end; if we were interrupted, end it and all that it started."""
+    try:
+        process.wait(timeout=60)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        for each in _family(process.pid):
+            with suppress(psutil.Error):
+                each.kill()
+        process.wait()
+
+
+class _Memory:
+    """Looks now and then at what a process and its children hold, shared pages counted once."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self.most
+
+    def _watch(self, pid: int) -> None:
+        while not self._over.wait(PAUSE):
+            self.most = max(self.most, sum(map(_proportional, _family(pid))))
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
