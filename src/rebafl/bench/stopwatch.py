@@ -30,20 +30,18 @@ class Timing:
     version: str = ""
 
 
-def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Timing:
+def measure(command: Sequence[str], log: Path) -> Timing:
     """Run a program that says a JSON line when it is ready and one after each round."""
     timing, last = Timing(), time.perf_counter()
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, env=environment and dict(environment)
-        )
+    with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
         watcher = _Memory(process.pid)
         try:
             assert process.stdout is not None
             for text in process.stdout:
                 now = time.perf_counter()
-                _note(timing, json.loads(text), now - last)
-                last = now
+                with suppress(ValueError):  # a program may also chat
+                    _note(timing, json.loads(text), now - last)
+                    last = now
         finally:
             timing.memory = watcher.stop()
             _end(process)

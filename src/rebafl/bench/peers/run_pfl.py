@@ -133,6 +133,7 @@ def run(w: Workload) -> None:
     )
     training = NNTrainHyperParams(local_batch_size=w.batch, local_num_epochs=w.epochs, local_learning_rate=w.lr)
     backend = SimulatedBackend(training_data=users, val_data=users)
+    distributed.all_reduce([torch.zeros(1)])  # ready means that every worker is
     rounds.tell(peer="pfl", version=pfl.__version__)
     OnlyTraining().run(sizes, backend, model, training, callbacks=[rounds], send_metrics_to_platform=False)
 
