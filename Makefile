@@ -1,11 +1,13 @@
 # make demo   train FedAvg and ReBaFL under the same dropout, compare them in a table and a picture
+# make bench-peers bench   how fast it is, beside the simulators one would use instead
 # make test   set-up, lint, types and the whole test suite
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
-.PHONY: demo test check lint install clean
+PEERS := flower pfl fedlab
+.PHONY: demo test check lint install bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
@@ -25,6 +27,20 @@ lint: .venv/.installed-dev
 
 install: .venv/.installed-dev
 
+# about 15 minutes on a machine with nothing else to do; peers that are not installed are left out
+bench: .venv/.installed
+	$(BIN)/rebafl bench
+
+# each in an environment of its own, pinned
+bench-peers: $(PEERS:%=.bench/%/.installed)
+
+.bench/%/.installed: src/rebafl/bench/peers/requirements-%.txt
+	@echo "Setting up .bench/$*"
+	@$(PYTHON) -m venv .bench/$*
+	@.bench/$*/bin/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(if $(filter fedlab,$*),--no-deps) \
+		--requirement $<
+	@touch $@
+
 .venv/.installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv (a few minutes the first time: PyTorch is large)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -36,4 +52,4 @@ install: .venv/.installed-dev
 	@touch $@
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
