@@ -17,6 +17,7 @@ from rebafl.errors import UserError
 from rebafl.experiment import prepare
 from rebafl.models import FashionCNN
 from rebafl.report import figures, speed
+from rebafl.report.reference import markdown_table
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_a_short_race(tmp_path):
     assert 0.02 < rows["plain-processes"]["ours_to_theirs"] < 10
     assert 0.3 < rows["rebafl-rebafl"]["cost"] < 5
     assert all(0 < row["peak_share"] < 1.2 and row["memory_mb"] > 50 for row in rows.values() if "seconds" in row)
-    texts = [speed.markdown(*table) for table in speed.tables(found)]
+    texts = [markdown_table(*table) for table in speed.tables(found)]
     assert "| FedLab | absent |" in texts[0]
     figures.draw_race(found, tmp_path / "race.png")
     assert (tmp_path / "race.png").stat().st_size > 10_000

@@ -1,5 +1,6 @@
 """What the documents show is what the code says and does."""
 
+import json
 import re
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from rebafl.algorithms import KINDS, kind_of, known
 from rebafl.config import parse_assignments
 from rebafl.errors import UserError
 from rebafl.report.cards import pages, placed
+from rebafl.report.speed import performance
 from rebafl.rng import torch_stream
 from rebafl.settings import make_settings
 
@@ -23,6 +25,12 @@ DOCS = Path(__file__).parent.parent / "docs"
 def test_the_generated_parts_are_up_to_date(name):
     page = (DOCS / name).read_text()
     assert placed(page, pages()[name]) == page, "run tools/make_docs.py"
+
+
+def test_the_measured_numbers_shown_are_those_that_were_measured():
+    page = (DOCS / "performance.md").read_text()
+    race, scale = (json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale"))
+    assert placed(page, performance(race, scale)) == page, "run tools/make_docs.py"
 
 
 @pytest.mark.parametrize("name", list(KINDS))

@@ -3,13 +3,17 @@
 python tools/make_docs.py
 """
 
+import json
 from pathlib import Path
 
 from rebafl.report.cards import pages, placed
+from rebafl.report.speed import performance
 
 DOCS = Path(__file__).parent.parent / "docs"
 
-for name, text in pages().items():
+measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale")]
+
+for name, text in {**pages(), "performance.md": performance(*measured)}.items():
     page = DOCS / name
     page.write_text(placed(page.read_text(), text))
     print(name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
 import time
 from statistics import median
 
@@ -13,30 +14,31 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..algorithm import Sent
 from ..config import Plain
 from ..experiment import prepare
-from ..local import one_thread
+from ..local import keep_memory, one_thread
 from ..models import Classifier
 from ..settings import make_settings
 
 SIDE = 1024
-TURNS = 7
+TURNS = 9
 
 
 def gemm_peak(processes: int) -> float:
     """GFLOP/s of `processes` single-thread matrix products at the same time."""
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        return sum(pool.map(_gemm_rate, [1.0] * processes, chunksize=1))
+    command = [sys.executable, "-m", "rebafl.bench.peak"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
+    return sum(float(process.communicate()[0]) for process in running)
 
 
 def _gemm_rate(seconds: float) -> float:
-    """GFLOP/s of one thread; the best of many short tries, since it is to be a peak."""
+    """GFLOP/s that one thread sustains for a while, as training has to."""
     with one_thread():
         a, b = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
-        best, until = 0.0, time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            began = time.perf_counter()
+        torch.mm(a, b)
+        done, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < seconds:
             torch.mm(a, b)
-            best = max(best, 2 * SIDE**3 / (time.perf_counter() - began) / 1e9)
-    return best
+            done += 1
+    return done * 2 * SIDE**3 / spent / 1e9
 
 
 def training_share(dataset: str) -> Plain:
@@ -46,9 +48,10 @@ def training_share(dataset: str) -> Plain:
         experiment = prepare(settings, say=lambda text: None)
         net, server = experiment.work.make_net(), experiment.first_server()
         samples = len(experiment.work.split.indices(0)) * settings.training.epochs
+        keep_memory()
         rates, peaks = [], []
         for turn in range(TURNS):
-            peaks.append(_gemm_rate(0.2))
+            peaks.append(_gemm_rate(1.0))
             began = time.perf_counter()
             experiment.work.train(net, Sent(server.weights), 0, turn + 1, None)
             rates.append(samples / (time.perf_counter() - began))
@@ -72,3 +75,7 @@ def flops_a_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
         forward = int(counter.get_total_flops())
         torch.autograd.backward(loss)
     return forward / len(x), int(counter.get_total_flops()) / len(x)
+
+
+if __name__ == "__main__":
+    print(_gemm_rate(seconds=3.0))  # longer than processes differ in starting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ from ..machine import machine
 from ..settings import Settings
 from . import workload
 from .peak import flops_a_sample, gemm_peak
-from .stopwatch import Timing, measure
+from .stopwatch import Listen, Timing, measure, nobody
 
 PEERS = Path(__file__).parent / "peers"
 APART = 1.0  # points of accuracy: rounding differs between programs, and grows over rounds
@@ -58,7 +58,7 @@ def race(
     size: workload.Size,
     repeats: int,
     folder: Path,
-    listen: Callable[[str], None] = lambda text: None,
+    listen: Listen = nobody,
 ) -> Plain:
     """Measure everyone `repeats` times; everything measured, and what follows from it."""
     processes = cores()
@@ -67,8 +67,8 @@ def race(
     peaks = []
     for turn in range(repeats):
         peaks.append(gemm_peak(processes))
-        for racer in _turned([racer for racer in racers if racer.command], turn):
-            listen(f"{racer.label}, {turn + 1} of {repeats}")
+        for place, racer in enumerate(_turned([racer for racer in racers if racer.command], turn)):
+            listen(turn * len(timings) + place, repeats * len(timings), racer.label)
             command = [word.format(folder) for word in racer.command]
             timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
     work = _gflop_a_round(settings, size)

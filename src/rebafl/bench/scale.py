@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +14,7 @@ from ..config import Plain, write_toml
 from ..machine import machine
 from ..models import Classifier
 from ..settings import make_settings
-from .stopwatch import Timing, measure
+from .stopwatch import Listen, Timing, measure
 
 FEW, MANY, ACTIVE = 1_000, 100_000, 100
 CURVES: dict[str, tuple[str, list[Plain]]] = {
@@ -34,6 +33,7 @@ CURVES: dict[str, tuple[str, list[Plain]]] = {
     ),
 }
 """What a picture's axis says: which setting varies, and the points."""
+POINTS = sum(len(points) for _, points in CURVES.values())
 
 
 class Wide(Classifier):
@@ -90,11 +90,11 @@ def round_seconds(timing: Timing) -> float:
     return median(timing.rounds[1:])
 
 
-def growth(folder: Path, pairs: int, listen: Callable[[str], None]) -> Plain:
+def growth(folder: Path, pairs: int, listen: Listen) -> Plain:
     """A round with many registered clients beside the same round with few, in turn."""
     few, many = [], []
     for pair in range(pairs):
-        listen(f"{FEW:,} and {MANY:,} clients, {pair + 1} of {pairs}")
+        listen(pair, pairs + POINTS, f"{FEW:,} and {MANY:,} clients")
         few.append(point(folder, FEW))
         many.append(point(folder, MANY))
     more = [round_seconds(b) - round_seconds(a) for a, b in zip(few, many, strict=True)]
@@ -110,18 +110,19 @@ def growth(folder: Path, pairs: int, listen: Callable[[str], None]) -> Plain:
     }
 
 
-def curves(folder: Path, listen: Callable[[str], None]) -> dict[str, list[Plain]]:
+def curves(folder: Path, pairs: int, listen: Listen) -> dict[str, list[Plain]]:
     """Every point of every curve: what was chosen, the seconds of a round, the most memory."""
     found: dict[str, list[Plain]] = {}
     for name, (axis, points) in CURVES.items():
         found[name] = []
         for chosen in points:
-            listen(", ".join(f"{key} {value:,}" for key, value in chosen.items()))
+            done = pairs + sum(map(len, found.values()))
+            listen(done, pairs + POINTS, ", ".join(f"{key} {value:,}" for key, value in chosen.items()))
             timing = point(folder, **chosen)
             seen = {"seconds": round_seconds(timing), "memory_mb": timing.memory / 2**20}
             found[name].append({"x": chosen[axis], "settings": chosen, **seen})
     return found
 
 
-def measure_scale(folder: Path, pairs: int, listen: Callable[[str], None]) -> Plain:
-    return {"machine": machine(), "growth": growth(folder, pairs, listen), "curves": curves(folder, listen)}
+def measure_scale(folder: Path, pairs: int, listen: Listen) -> Plain:
+    return {"machine": machine(), "growth": growth(folder, pairs, listen), "curves": curves(folder, pairs, listen)}

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,12 @@ import psutil
 from ..errors import UserError
 
 PAUSE = 0.5  # seconds between two looks at the memory: looking costs time too
+Listen = Callable[[int, int, str], None]
+"""Hears before each measurement how many are done, how many there are, and what comes next."""
+
+
+def nobody(done: int, total: int, text: str) -> None:
+    """Does not listen."""
 
 
 @dataclass

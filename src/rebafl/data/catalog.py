@@ -53,6 +53,7 @@ class Known:
     places: tuple[Place, ...] = ()
     sources: tuple[Source, ...] = ()
     embedded: str | None = None
+    part_of: Known | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the paper uses for it, where that differs from the general defaults."""
 
@@ -128,8 +129,19 @@ CIFAR_10 = Known(
     ),
     settings={"model": {"kind": "cifar-cnn"}, "training": {"lr": 0.02, "transform": "crop-flip"}},
 )
+CIFAR_MINI = Known(
+    name="cifar-mini",
+    about="the first 600 + 100 images of each class of CIFAR-10",
+    digest="f305ef27142767cf2ced2eec1c54eea102a9fd19a8e3efb54a50697f65320d47",
+    classes=CIFAR_CLASSES,
+    mean=CIFAR_10.mean,
+    std=CIFAR_10.std,
+    part_of=CIFAR_10,
+    settings=CIFAR_10.settings,
+)
+MINI_SIZES = {"train": 600, "test": 100}  # images of each class
 
-KNOWN = {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10)}
+KNOWN = {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10, CIFAR_MINI)}
 
 
 def data_folder() -> Path:
@@ -141,8 +153,17 @@ def data_folder() -> Path:
 
 def load_known(known: Known, say: fetch.Say) -> Data:
     """Find or fetch the data set; whatever the way, its arrays have the one right checksum."""
-    arrays = _embedded(known) if known.embedded else _cached(known) or _found(known) or _fetched(known, say)
+    if known.embedded:
+        arrays = _embedded(known)
+    elif known.part_of:
+        arrays = _cached(known) or _part(known, load_arrays(known.part_of, say))
+    else:
+        arrays = load_arrays(known, say)
     return from_arrays(known.name, arrays, known.classes, known.mean, known.std)
+
+
+def load_arrays(known: Known, say: fetch.Say) -> Arrays:
+    return _cached(known) or _found(known) or _fetched(known, say)
 
 
 def whereabouts(known: Known) -> str:
@@ -161,6 +182,17 @@ def _embedded(known: Known) -> Arrays:
     path = Path(__file__).with_name(str(known.embedded))
     with np.load(path, allow_pickle=False) as file:
         return _verified(known, {name: file[name] for name in NAMES}, path)
+
+
+def _part(known: Known, whole: Arrays) -> Arrays:
+    """The first images of each class, in their order; kept, so that the whole need not be read again."""
+    arrays: Arrays = {}
+    for part, each in MINI_SIZES.items():
+        labels = whole[f"y_{part}"]
+        chosen = np.sort(np.concatenate([np.flatnonzero(labels == c)[:each] for c in range(len(known.classes))]))
+        arrays |= {f"x_{part}": whole[f"x_{part}"][chosen], f"y_{part}": labels[chosen]}
+    _store(known, _verified(known, arrays, _cache_file(known)))
+    return arrays
 
 
 def _cached(known: Known) -> Arrays | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..algorithm import Sent
 from ..evaluate import Score, chunks, score_chunk, total
+from ..local import keep_memory
 from ..models import load_weights
 from ..tensors import Tensors
 from .work import Outcome, Work, failure_text
@@ -13,6 +14,7 @@ from .work import Outcome, Work, failure_text
 
 class InProcess:
     def __init__(self, work: Work) -> None:
+        keep_memory()
         self.work = work
         self.net = work.make_net()
 

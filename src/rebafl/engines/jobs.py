@@ -14,12 +14,13 @@ from ..aggregate import Upload
 from ..algorithm import Sent
 from ..errors import UserError
 from ..evaluate import Score, chunks, score_chunk, total
+from ..local import keep_memory
 from ..models import load_weights
 from ..tensors import Tensors, pack, unpack
 from .work import Outcome, Work, failure_text
 
 TRIES = 3  # how often a job is given out before the client counts as failed
-CHUNKS_A_JOB = 4
+CHUNKS_A_JOB = 1  # more would leave workers idle at the end
 DIED = f"its worker process died {TRIES} times"
 
 Reply = tuple[dict[str, Tensors], dict[str, Any]]
@@ -38,6 +39,7 @@ class Runner:
     """The worker's side: knows the work and the last broadcast, does one job after the other."""
 
     def __init__(self, work: Work) -> None:
+        keep_memory()
         self.work = work
         self.net = work.make_net()
         self.sent = Sent({})

@@ -60,7 +60,7 @@ def draw_curves(groups: Sequence[Group], path: Path) -> None:
     seeds = "; band: std over seeds" if any(len(group.runs) > 1 for group in groups) else ""
     top.set_title(_shared_facts(groups) + seeds, loc="left", fontsize=11)
     figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else 1, frameon=False, fontsize=9)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.float64], colour: str, style: str) -> None:
@@ -107,10 +107,10 @@ def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], title: 
     axes.set_ylabel("client")
     axes.set_title(f"{title}: {clients} clients, {int(table.sum()):,} samples", loc="left", fontsize=11)
     figure.colorbar(image, label="samples", shrink=0.8)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
@@ -139,7 +139,7 @@ def draw_race(found: Mapping[str, Any], path: Path) -> None:
     title = f"{size['active']} clients of {size['samples']} images, {size['epochs']} epochs, and all test images"
     axes.set_title(f"{size['dataset']}: {title}", loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_scale(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
@@ -156,4 +156,4 @@ def draw_scale(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) ->
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save(figure, path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .reference import markdown_table
+
 Rows = tuple[Sequence[str], list[Sequence[str]]]
 """A header, and rows of as many cells."""
 
@@ -94,6 +96,18 @@ def _range(pair: Sequence[float], style: str) -> str:
     return f"{low:{style}} to {high:{style}}"
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def performance(race: Mapping[str, Any], scale: Mapping[str, Any]) -> str:
+    """The measured part of docs/performance.md."""
+    texts = [markdown_table(*table) for found in (race, scale) for table in tables(found)]
+    names = ("the race", "what else was to be reached", "training alone", "registered clients")
+    return "\n\n".join(
+        [
+            f"Measured on {_machine(race['machine'])}; {race['repeats']} repeats of "
+            f"{race['workload']['rounds']} rounds each, the first of which is not counted.",
+            *(f"{name.capitalize()}:\n\n{text}" for name, text in zip(names, texts, strict=True)),
+        ]
+    )
+
+
+def _machine(facts: Mapping[str, Any]) -> str:
+    return f"{facts['cores']} cores of {facts['processor']}, Python {facts['python']}, torch {facts['torch']}"

@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.measure import Measurement
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
-from . import deploy
-from .algorithms import KINDS as ALGORITHMS
-from .config import Plain, describe, parse_assignments, read_toml, write_toml
-from .data import KNOWN, check_name, image_size, load, whereabouts
-from .errors import UserError, exists
-from .experiment import split_data
-from .record import CONFIG, Record
-from .report.cards import first_line
-from .report.summary import comparison_json, comparison_table, group_runs, read_run
-from .settings import Settings, make_settings
-from .simulate import OWN_MODEL, simulate
-from .sweep import Cell, grid, rounds_done, run_on_ray
-from .version import VERSION
+from .. import deploy
+from ..algorithms import KINDS as ALGORITHMS
+from ..config import Plain, describe, parse_assignments, read_toml, write_toml
+from ..data import KNOWN, check_name, image_size, load, whereabouts
+from ..errors import UserError, exists
+from ..experiment import split_data
+from ..record import CONFIG, Record
+from ..report.cards import first_line
+from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..settings import Settings, make_settings
+from ..simulate import OWN_MODEL
+from ..sweep import Cell, grid, rounds_done, run_on_ray
+from ..version import VERSION
+from . import bench as bench_command
+from . import paper as paper_command
+from .terminal import HELP, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
-out, err = Console(), Console(stderr=True)
-HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
@@ -55,14 +44,14 @@ data_app = typer.Typer(
     help="Data sets: which there are, and fetching them.\n\nExample: `rebafl data get cifar-10`",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(paper_command.app, name="paper")
+app.command()(bench_command.bench)
 
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[CONFIG.toml] [KEY=VALUE]…", help="A settings file, and settings that win over it."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
-Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 
 
@@ -97,9 +86,9 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; go on with rebafl.simulate(…, out={str(target)!r}) there.")
     before = rounds_done(target)
-    record = _run(settings, target, silent, f"rebafl run out={target}")
+    record = run_shown(settings, target, silent, f"rebafl run out={target}")
     if before >= settings.rounds and not silent:
-        _say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
+        say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)
 
 
@@ -126,54 +115,30 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
     if as_json:
         print(json.dumps(comparison_json(groups)))
     else:
-        from .report import figures  # as above
+        from ..report import figures  # as above
 
         figures.draw_curves(groups, folder / "curves.png")
-        _show(comparison_table(groups))
+        show(comparison_table(groups))
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
 def _sweep_here(cells: list[Cell], silent: bool, again: str) -> None:
     for number, cell in enumerate(cells, 1):
         if not silent:
-            _say(f"[{number}/{len(cells)}] {cell.label}")
-        _run(cell.settings, cell.out, silent, again)
+            say(f"[{number}/{len(cells)}] {cell.label}")
+        run_shown(cell.settings, cell.out, silent, again)
 
 
 def _sweep_on_ray(cells: list[Cell], silent: bool, again: str) -> None:
-    with _progress(disable=silent or not err.is_terminal) as progress:
+    with progress_bar(disable=silent or not err.is_terminal) as progress:
         bar = progress.add_task(
             f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
         )
         try:
             run_on_ray(cells, cells[0].settings.workers, lambda done: progress.update(bar, completed=done))
         except KeyboardInterrupt:
-            _say(f"\nStopped; finished rounds are saved. Go on with: {again}")
+            say(f"\nStopped; finished rounds are saved. Go on with: {again}")
             raise typer.Exit(130) from None
-
-
-def _progress(disable: bool) -> Progress:
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=err,
-        disable=disable,
-    )
-
-
-def _run(settings: Settings, target: Path, silent: bool, again: str) -> Record:
-    """Run with a display; Ctrl-C says how to go on."""
-    try:
-        with _Display(settings, target, silent) as display:
-            return simulate(settings, target, listen=display.listen, say=display.say)
-    except KeyboardInterrupt:
-        _say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
-        raise typer.Exit(130) from None
 
 
 def _report_run(record: Record, silent: bool, as_json: bool) -> None:
@@ -181,58 +146,8 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
-        _show(comparison_table(group_runs([finished])))
+        show(comparison_table(group_runs([finished])))
         out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
-
-
-class _Display:
-    """A live progress bar on a terminal; elsewhere a line a round, so that logs say how far it is."""
-
-    def __init__(self, settings: Settings, target: Path, silent: bool) -> None:
-        self.settings, self.target, self.silent = settings, target, silent
-        self.live = err.is_terminal and not silent
-        self.progress = _progress(disable=not self.live)
-        self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
-        self.accuracy = ""
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def say(self, text: str, style: str = "") -> None:
-        if not self.silent:
-            err.print(Text(text, style), soft_wrap=True)
-
-    def listen(self, event: str, facts: Mapping[str, Any]) -> None:
-        if event == "start":
-            self._start(facts)
-        elif event == "client":
-            self.progress.update(self.job, facts=f"{self.accuracy} [dim]client {facts['done']}/{facts['of']}")
-        else:
-            self._round(facts)
-
-    def _start(self, facts: Mapping[str, Any]) -> None:
-        for warning in facts["warnings"]:
-            self.say(f"Warning: {warning}", "yellow")
-        self.say(f"{self.settings.algorithm.name} on {self.settings.dataset} -> {self.target}")
-        if facts["round"]:
-            self.say(f"Going on after round {facts['round']}.")
-        self.progress.update(self.job, total=self.settings.rounds, completed=facts["round"])
-        self.progress.start_task(self.job)
-        if self.live:
-            self.progress.start()
-
-    def _round(self, line: Mapping[str, Any]) -> None:
-        for client, reason in line["refused"].items():
-            self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
-        if not line["updated"]:
-            self.say(f"Round {line['round']}: no upload arrived; the model stays as it is.", "yellow")
-        self.accuracy = f"accuracy {line['accuracy']:5.2f}"
-        self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
-        if not self.live:
-            self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
 
 
 def _split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
@@ -269,7 +184,7 @@ def compare(
 
     Example: `rebafl compare runs/fedavg runs/rebafl --png curves.png`
     """
-    from .report import figures  # matplotlib is slow to import, and most commands draw nothing
+    from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
 
     unique = {path.resolve(): path for path in runs}
     groups = group_runs([read_run(path) for path in unique.values()])
@@ -279,77 +194,10 @@ def compare(
     if as_json:
         print(json.dumps(comparison_json(groups)))
         return
-    _show(comparison_table(groups))
+    show(comparison_table(groups))
     if len({group.runs[0].config["rounds"] for group in groups}) > 1:
         out.print("[yellow]The runs differ in their number of rounds.")
     out.print(Text(f"Curves drawn in {png}"), soft_wrap=True)
-
-
-@app.command()
-def bench(
-    target: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("bench"),
-    peers: Annotated[Path, typer.Option("--peers", help="Environments made by `make bench-peers`.")] = Path(".bench"),
-    repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
-    rounds: Annotated[int, typer.Option(min=2, help="Rounds of a measurement; the first is not counted.")] = 3,
-    only: Annotated[list[str] | None, typer.Option(help="Only these contenders (rebafl always).")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small workload: does it work at all?")] = False,
-    scale: Annotated[bool, typer.Option("--scale", help="How cost grows with clients, instead of the race.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure speed: this package beside what one would use instead, on the same work in one run.
-
-    A machine with nothing else to do, please. Peers that are not installed are listed as absent.
-
-    Examples:
-
-    * `rebafl bench`  (about 15 minutes; writes bench/race.json and bench/race.png)
-
-    * `rebafl bench --quick --only plain-processes`
-
-    * `rebafl bench --scale`  (up to 100,000 clients; bench/scale.json and bench/scale.png)
-    """
-    from .bench.scale import measure_scale
-    from .report import figures, speed  # as above
-
-    target.mkdir(parents=True, exist_ok=True)
-    name = "scale" if scale else "race"
-    with err.status("Preparing …") as status, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        if scale:
-            found = measure_scale(Path(folder), pairs=5, listen=status.update)
-        else:
-            found = _race(Path(folder), peers, repeats, rounds, only or [], quick, status.update)
-    _write_text(target / f"{name}.json", json.dumps(found, indent=1) + "\n")
-    if scale:
-        figures.draw_scale(found["curves"], target / "scale.png")
-    else:
-        figures.draw_race(found, target / "race.png")
-    if as_json:
-        print(json.dumps(found))
-        return
-    for header, rows in speed.tables(found):
-        table = Table(*header)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        _show(table)
-    out.print(Text(f"Written: {target / name}.json, {target / name}.png"), soft_wrap=True)
-
-
-def _race(
-    folder: Path, peers: Path, repeats: int, rounds: int, only: list[str], quick: bool, listen: Callable[[str], None]
-) -> Plain:
-    from .bench import race
-    from .bench.peak import training_share
-    from .bench.workload import SMALL, Size
-
-    found = race.contenders(peers)
-    if unknown := set(only) - {contender.name for contender in found}:
-        names = ", ".join(contender.name for contender in found)
-        raise UserError(f"--only: there is no contender {sorted(unknown)[0]!r}; there are {names}.")
-    chosen = [contender for contender in found if not only or contender.name in {race.OURS, *only}]
-    size = replace(SMALL if quick else Size(), rounds=rounds)
-    found_out = race.race(chosen, size, repeats, folder, listen)
-    listen("training both networks of the paper")
-    return found_out | {"training": [] if quick else [training_share(name) for name in ("fashion-mnist", "cifar-10")]}
 
 
 @app.command()
@@ -363,10 +211,10 @@ def partition(
 
     Example: `rebafl partition dataset=fashion-mini partition=dirichlet partition.alpha=0.3`
     """
-    from .report import figures  # as above
+    from ..report import figures  # as above
 
     settings, _ = _read_words(words or [])
-    data, split, warnings = split_data(settings, say=_say)
+    data, split, warnings = split_data(settings, say=say)
     table, classes = split.table(), data.classes
     if not quiet:
         shown = Table(title=f"{settings.partition.name}, seed {settings.seed}", title_justify="left")
@@ -374,11 +222,11 @@ def partition(
             shown.add_column(Text(column), justify="right")
         for client, row in enumerate(table[:50]):
             shown.add_row(str(client), *(str(n) if n else "[dim]·" for n in row), str(row.sum()))
-        _show(shown)
+        show(shown)
         if len(table) > 50:
             out.print(f"… and {len(table) - 50} more clients, all in the picture.")
     for warning in warnings:
-        _say(f"Warning: {warning}")
+        say(f"Warning: {warning}")
     if png:
         title = f"{settings.dataset}, {settings.partition.name}, seed {settings.seed}"
         figures.draw_partition(table, classes, title, png)
@@ -386,7 +234,7 @@ def partition(
             out.print(Text(f"Drawn in {png}"), soft_wrap=True)
     if save:
         lists = [split.indices(client).tolist() for client in range(split.clients)]
-        _write_text(save, json.dumps(lists))
+        write_text(save, json.dumps(lists))
         use = f"partition=file partition.clients={split.clients} partition.path={save}"
         if not quiet:
             out.print(Text(f"Saved in {save}; use it with {use}"), soft_wrap=True)
@@ -433,13 +281,13 @@ def predict(
         ranked = sorted(zip(row, model.classes, strict=True), reverse=True)
         runners = ", ".join(f"{name} {p:.1%}" for p, name in ranked[1:3])
         table.add_row(Text(str(image)), Text(ranked[0][1]), f"{ranked[0][0]:.1%}", Text(runners))
-    _show(table)
+    show(table)
 
 
 def _note_resize(path: Path, shape: tuple[int, ...]) -> None:
     width, height = image_size(path)
     if (height, width) != shape[1:]:
-        _say(f"{path}: {width}x{height} resized to {shape[2]}x{shape[1]}.")
+        say(f"{path}: {width}x{height} resized to {shape[2]}x{shape[1]}.")
 
 
 def _numbers(text: str, option: str) -> list[float] | None:
@@ -488,7 +336,7 @@ def list_datasets() -> None:
     table = Table("name", "what", "where")
     for known in KNOWN.values():
         table.add_row(known.name, known.about, whereabouts(known))
-    _show(table)
+    show(table)
     out.print("Or your own: dataset=FILE.npz (x_train y_train x_test y_test) or dataset=FOLDER of class folders.")
 
 
@@ -501,28 +349,10 @@ def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> 
 
     Example: `rebafl data get cifar-10`
     """
-    data = load(name, _say)
+    data = load(name, say)
     out.print(
         f"{data.name} is here and right: {len(data.y_train):,} + {len(data.y_test):,} samples, SHA-256 {data.digest}"
     )
-
-
-def _say(text: str) -> None:
-    err.print(Text(text), soft_wrap=True)
-
-
-def _show(table: Table) -> None:
-    """Print a table whole, even where the window is narrower."""
-    wide = out.options.update(max_width=1000)
-    Console(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}).") from None
 
 
 def main(run_app: Callable[[], Any] = app) -> None:

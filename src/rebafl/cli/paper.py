@@ -1,0 +1,185 @@
+"""`rebafl paper`: every table and figure of the paper, with our numbers beside the printed ones."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UserError
+from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_names, scale_names
+from ..paper.results import finished, missing
+from ..paper.runner import OutOfTime, Pace, run_cell
+from ..sweep import rounds_done
+from .terminal import HELP, Display, out, say, show, write_text
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode="markdown",
+    help="The paper's tables and figures: run them in slices, and see our numbers beside the printed ones.\n\n"
+    "Example: `rebafl paper run table1 --scale quick`, then `rebafl paper show table1 --scale quick`",
+)
+Names = Annotated[list[str], typer.Argument(metavar="ITEM…", help="Items of `rebafl paper list`, or `all`.")]
+ScaleName = Annotated[str, typer.Option("--scale", help="paper or quick.")]
+Results = Annotated[Path, typer.Option("--results", help="Where finished cells are kept.")]
+KEPT = Path("results")
+
+
+@app.command("list")
+def list_items(results: Results = KEPT) -> None:
+    """List the items, and how many of their cells are finished at each scale.
+
+    Example: `rebafl paper list`
+    """
+    table = Table("item", "what it is", *(f"{name}: finished" for name in scale_names()))
+    for name in item_names():
+        item = find_item(name)
+        done = []
+        for scale in scale_names():
+            every = cells(item, find_scale(scale))
+            done.append(f"{sum(finished(cell, results) for cell in every)} of {len(every)}")
+        table.add_row(name, Text(item.title), *done)
+    show(table)
+
+
+@app.command()
+def run(
+    names: Names,
+    scale: ScaleName = "quick",
+    budget: Annotated[str, typer.Option(help="Stop after this long: 2h, 45m, 1h30m; what is done is saved.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="Only this condition, such as 'cifar-10 m=20'.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
+    rounds: Annotated[int, typer.Option(min=0, help="Other than the scale's number of rounds.")] = 0,
+    results: Results = KEPT,
+    work: Annotated[Path, typer.Option("--work", help="Where runs are kept while they are unfinished.")] = Path(
+        "runs/paper"
+    ),
+) -> None:
+    """Run what is missing of some items. Killed at any time, the same command goes on where it was.
+
+    Examples:
+
+    * `rebafl paper run table1 --scale quick`
+
+    * `rebafl paper run all --scale quick --budget 2h`
+
+    * `rebafl paper run table1 --scale paper --only FedAvg --only ReBaFL --where 'cifar-10 m=20' --seeds 0,1,2`
+    """
+    until = time.monotonic() + (parse_time(budget) if budget else float("inf"))
+    chosen = [find_item(name) for name in (item_names() if names == ["all"] else names)]
+    picked = cells_of(chosen, find_scale(scale), _seeds(seeds), only or (), where or ())
+    every = [cell.with_rounds(rounds) if rounds else cell for cell in picked]
+    left = missing(every, results)
+    if not left:
+        say(f"All is finished: {len({cell.key for cell in every})} cells in {results}.")
+        return
+    pace = Pace()
+    seconds = {cell.key: pace.seconds(cell, rounds_done(work / cell.key)) for cell in left}
+    say(f"{len(left)} cells to run, about {in_words(sum(seconds.values()))} at the speed just measured.")
+    _run_all(left, seconds, results, work, until)
+    say(f"Finished: {len(left)} cells, kept in {results}. See: rebafl paper show {names[0]} --scale {scale}")
+
+
+def _run_all(left: list[Cell], seconds: dict[str, float], results: Path, work: Path, until: float) -> None:
+    """Cell by cell, saying before each how long it and all the rest will take."""
+    spent = expected = 0.0
+    for number, cell in enumerate(left, 1):
+        rest = sum(seconds[each.key] for each in left[number - 1 :])
+        slower = spent / expected if expected else 1.0
+        say(
+            f"[{number}/{len(left)}] {cell.method}, {cell.condition}, seed {cell.settings.seed}: "
+            f"about {in_words(seconds[cell.key] * slower)}, all that is left {in_words(rest * slower)}"
+        )
+        began = time.monotonic()
+        try:
+            with Display(cell.settings, work / cell.key, silent=False) as display:
+                run_cell(cell, results, work, until, display.listen, display.say)
+        except OutOfTime:
+            say(f"Time is up after {number - 1} of {len(left)} cells. The same command goes on from here.")
+            raise typer.Exit from None
+        except KeyboardInterrupt:
+            say("\nStopped; finished rounds are saved. The same command goes on from here.")
+            raise typer.Exit(130) from None
+        spent += time.monotonic() - began
+        expected += seconds[cell.key]
+
+
+@app.command("show")
+def show_item(
+    name: Annotated[str, typer.Argument(metavar="ITEM")], scale: ScaleName = "paper", results: Results = KEPT
+) -> None:
+    """Show an item: our numbers, the paper's, the verdicts; and draw it.
+
+    Example: `rebafl paper show table1 --scale quick`
+    """
+    from ..report.paper_figures import draw  # matplotlib is slow to import
+    from ..report.reproduction import Shown
+
+    shown = Shown(find_item(name), find_scale(scale), results)
+    if not shown.results:
+        raise UserError(
+            f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
+        )
+    for condition, (header, rows) in shown.tables():
+        table = Table(*header, title=condition, title_justify="left")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        show(table)
+    for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
+        out.print(Text(f"{verdict.decision}: {claim.text} ({verdict.evidence})"), soft_wrap=True)
+    if shown.pending:
+        out.print(Text(f"Pending: {', '.join(shown.pending)}"), soft_wrap=True)
+    path = Path(f"{name}-{scale}")
+    if draw(shown, path):
+        out.print(Text(f"Drawn in {path}.png and {path}.pdf"), soft_wrap=True)
+
+
+@app.command()
+def report(
+    results: Results = KEPT,
+    page: Annotated[Path, typer.Option("--page", help="The page to write.")] = Path("docs/reproduction.md"),
+) -> None:
+    """Write the page with all tables, figures and verdicts.
+
+    Example: `rebafl paper report`
+    """
+    from ..report.paper_figures import draw
+    from ..report.reproduction import Shown
+    from ..report.reproduction import page as make_page
+
+    def figure(shown: Shown) -> str | None:
+        path = page.parent / "figures" / f"{shown.item.name}-{shown.scale.name}"
+        title = f"{shown.item.title}, scale {shown.scale.name}"
+        return f"![{title}](figures/{path.name}.png)" if draw(shown, path) else None
+
+    write_text(page, make_page(results, figure))
+    out.print(Text(f"Written: {page}, and its figures beside it"), soft_wrap=True)
+
+
+def parse_time(text: str) -> float:
+    """`1h30m` in seconds."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text)
+    if not text or not found:
+        raise UserError(f"--budget: {text!r} is no length of time; write 2h, 45m or 1h30m.")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds: {text!r} should be whole numbers such as 0,1,2.") from None

@@ -1,0 +1,124 @@
+"""What does a person at a terminal see? Progress, tables and messages; shared by all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UserError
+from ..record import Record
+from ..settings import Settings
+from ..simulate import simulate
+from ..sweep import rounds_done
+
+out, err = Console(), Console(stderr=True)
+HELP = {"help_option_names": ["-h", "--help"]}
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
+
+
+def say(text: str) -> None:
+    err.print(Text(text), soft_wrap=True)
+
+
+def show(table: Table) -> None:
+    """Print a table whole, even where the window is narrower."""
+    wide = out.options.update(max_width=1000)
+    Console(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
+
+
+def write_text(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def progress_bar(disable: bool) -> Progress:
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=err,
+        disable=disable,
+    )
+
+
+class Display:
+    """A live progress bar on a terminal; elsewhere a line a round, so that logs say how far it is."""
+
+    def __init__(self, settings: Settings, target: Path, silent: bool) -> None:
+        self.settings, self.target, self.silent = settings, target, silent
+        self.live = err.is_terminal and not silent
+        self.progress = progress_bar(disable=not self.live)
+        self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
+        self.accuracy = ""
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def say(self, text: str, style: str = "") -> None:
+        if not self.silent:
+            err.print(Text(text, style), soft_wrap=True)
+
+    def listen(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event == "start":
+            self._start(facts)
+        elif event == "client":
+            self.progress.update(self.job, facts=f"{self.accuracy} [dim]client {facts['done']}/{facts['of']}")
+        else:
+            self._round(facts)
+
+    def _start(self, facts: Mapping[str, Any]) -> None:
+        for warning in facts["warnings"]:
+            self.say(f"Warning: {warning}", "yellow")
+        self.say(f"{self.settings.algorithm.name} on {self.settings.dataset} -> {self.target}")
+        if facts["round"]:
+            self.say(f"Going on after round {facts['round']}.")
+        self.progress.update(self.job, total=self.settings.rounds, completed=facts["round"])
+        self.progress.start_task(self.job)
+        if self.live:
+            self.progress.start()
+
+    def _round(self, line: Mapping[str, Any]) -> None:
+        for client, reason in line["refused"].items():
+            self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
+        if not line["updated"]:
+            self.say(f"Round {line['round']}: no upload arrived; the model stays as it is.", "yellow")
+        self.accuracy = f"accuracy {line['accuracy']:5.2f}"
+        self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
+        if not self.live:
+            self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
+
+
+def run_shown(settings: Settings, target: Path, silent: bool, again: str) -> Record:
+    """Run with a display; Ctrl-C says how to go on."""
+    try:
+        with Display(settings, target, silent) as display:
+            return simulate(settings, target, listen=display.listen, say=display.say)
+    except KeyboardInterrupt:
+        say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
+        raise typer.Exit(130) from None

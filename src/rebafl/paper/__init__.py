@@ -1,0 +1,1 @@
+"""Do the paper's claims hold? Its tables and figures as data, run cell by cell, with our numbers beside its own."""

@@ -1,0 +1,168 @@
+"""What does the paper show, and what must be run for it? Read from `items.toml`; nothing here knows a method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..config import choices, parse_assignments, read_toml
+from ..errors import UserError
+from ..settings import Settings, make_settings
+
+HERE = Path(__file__).parent
+OTHERS = "others"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says: by `measure`, the first of each pair is above the second.
+
+    `slack`: how far below it may be and still count. `threshold`: differences smaller than this decide nothing.
+    `any`: one condition is enough. Or, instead of pairs, `ratio` of two methods is at most `most`.
+    """
+
+    text: str
+    measure: str
+    pairs: tuple[tuple[str, str], ...] = ()
+    slack: float = 0.0
+    threshold: float = 0.5
+    any: bool = False
+    ratio: tuple[str, str] | None = None
+    most: float = 0.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure: methods under conditions, and what is claimed of it."""
+
+    name: str
+    title: str
+    shows: str
+    methods: tuple[str, ...]
+    conditions: Mapping[str, str]
+    claims: tuple[Claim, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How big: words for every cell, and what stands in for n_i and for the data sets."""
+
+    name: str
+    about: str
+    words: tuple[str, ...]
+    samples: int = 0
+    datasets: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a method under a condition, with a seed, at a scale."""
+
+    method: str
+    condition: str
+    scale: str
+    settings: Settings
+
+    @property
+    def key(self) -> str:
+        """The same for cells of different items that are the same run."""
+        return f"{self.scale}/{self.settings.label}"
+
+    def with_rounds(self, rounds: int) -> Cell:
+        return replace(self, settings=replace(self.settings, rounds=rounds))
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    return read_toml(HERE / "items.toml")
+
+
+@cache
+def _printed() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((HERE / "printed.json").read_text())
+    return found
+
+
+def printed(item: Item, condition: str, method: str) -> float | None:
+    """The paper's own number, where it prints one."""
+    value: float | None = _printed().get(item.name, {}).get(condition, {}).get(method)
+    return value
+
+
+def deviations() -> list[str]:
+    """Where we had to choose, or chose otherwise."""
+    return list(_file()["deviations"])
+
+
+def item_names() -> list[str]:
+    return list(_file()["items"])
+
+
+def scale_names() -> list[str]:
+    return list(_file()["scales"])
+
+
+def find_item(name: str) -> Item:
+    if name not in _file()["items"]:
+        raise UserError(f"The paper has no item {name!r}{choices(name, item_names())}.")
+    values = dict(_file()["items"][name])
+    claims = tuple(Claim(**_tuples(claim)) for claim in values.pop("claims", []))
+    return Item(name=name, claims=claims, **_tuples(values))
+
+
+def find_scale(name: str) -> Scale:
+    if name not in _file()["scales"]:
+        raise UserError(f"--scale: there is no {name!r}{choices(name, scale_names())}.")
+    return Scale(name=name, **_tuples(_file()["scales"][name]))
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists as tuples, for frozen things."""
+    return {
+        name: tuple(tuple(v) if isinstance(v, list) else v for v in value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+
+
+def cells(item: Item, scale: Scale, seeds: Sequence[int] = (0,)) -> list[Cell]:
+    """All runs of an item, in the order of its conditions."""
+    return [
+        Cell(method, condition, scale.name, replace(_settings(scale, words, method), seed=seed))
+        for condition, words in item.conditions.items()
+        for method in item.methods
+        for seed in seeds
+    ]
+
+
+def cells_of(
+    items: Sequence[Item], scale: Scale, seeds: Sequence[int], only: Collection[str], where: Collection[str]
+) -> list[Cell]:
+    """The runs of several items, of some methods (`only`) and under some conditions (`where`) if any are named."""
+    _check("--only", only, {method for item in items for method in item.methods})
+    _check("--where", where, {condition for item in items for condition in item.conditions})
+    every = [cell for item in items for cell in cells(item, scale, seeds)]
+    return [c for c in every if (not only or c.method in only) and (not where or c.condition in where)]
+
+
+def _check(option: str, names: Collection[str], there: Collection[str]) -> None:
+    for name in names:
+        if name not in there:
+            raise UserError(f"{option}: there is no {name!r}{choices(name, there)}.")
+
+
+def _settings(scale: Scale, condition: str, method: str) -> Settings:
+    words = [*scale.words, *condition.split(), *_file()["methods"][method].split()]
+    chosen = parse_assignments(words)
+    settings = make_settings(chosen)
+    if not scale.datasets:
+        return settings
+    # the stand-in keeps what the paper uses for the data set it stands for, and brings no settings of its own
+    kept = settings.plain() | {"dataset": scale.datasets[settings.dataset]}
+    if "samples" in kept["partition"]:
+        kept["partition"]["samples"] = scale.samples
+    return make_settings(kept)

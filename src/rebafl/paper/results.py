@@ -1,0 +1,108 @@
+"""What is kept of a finished cell? One small JSON file: its curve, settings, seed, commit and environment.
+
+Files are named by what was run, so results from several machines merge by copying them together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Any
+
+from ..config import Plain
+from ..errors import UserError
+from ..record import Record
+from .items import Cell
+
+TAIL = 10
+CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
+"""Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished cell, read back."""
+
+    rounds: int
+    seed: int
+    settings: Plain
+    environment: Plain
+    curves: dict[str, list[Any]]
+
+    def measure(self, name: str) -> float:
+        """`best` and `last10` accuracy, `spread` (std) of the last ten; else the mean (seconds: median) of a curve."""
+        tail = self.curves["accuracy"][-TAIL:]
+        match name:
+            case "best":
+                return max(self.curves["accuracy"])
+            case "last10":
+                return fmean(tail)
+            case "spread":
+                return pstdev(tail)
+            case "seconds":
+                return median(self.curves["seconds"])
+            case "bytes_up":  # an upload's, since who is there differs from round to round
+                return sum(self.curves["bytes_up"]) / sum(self.curves["active"])
+            case _:
+                return fmean(value for value in self.curves[name] if value is not None)
+
+
+def file_of(cell: Cell, folder: Path) -> Path:
+    return folder / f"{cell.key}.json"
+
+
+def keep(cell: Cell, record: Record, folder: Path) -> Path:
+    """Write the result of a finished run."""
+    lines = record.rounds()
+    curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
+    curves["active"] = [len(line["active"]) for line in lines]
+    found = {
+        "rounds": len(lines),
+        "seed": cell.settings.seed,
+        "settings": cell.settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
+        "environment": record.environment(),
+        "curves": curves,
+    }
+    path = file_of(cell, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".aside")
+    aside.write_text(_compact(found))
+    aside.replace(path)
+    return path
+
+
+def _compact(found: Plain) -> str:
+    """Readable, a line a curve."""
+    curves = found.pop("curves")
+    head = json.dumps(found, indent=1)[:-2]
+    body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items())
+    return f'{head},\n "curves": {{\n{body}\n }}\n}}\n'
+
+
+def read(cell: Cell, folder: Path) -> Result | None:
+    """The result of a cell, if there is one."""
+    path = file_of(cell, folder)
+    if not path.exists():
+        return None
+    try:
+        result = Result(**json.loads(path.read_text()))
+        if len(result.curves["accuracy"]) != result.rounds:
+            raise ValueError("its curve has another length than it says")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is no result of a cell ({error}); delete it, and run the cell again.") from None
+    return result
+
+
+def finished(cell: Cell, folder: Path) -> bool:
+    """Is there a result with at least as many rounds as asked for?"""
+    result = read(cell, folder)
+    return result is not None and result.rounds >= cell.settings.rounds
+
+
+def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
+    """Cells to run, each run once even if several items show it."""
+    unique = {cell.key: cell for cell in cells}
+    return [cell for cell in unique.values() if not finished(cell, folder)]

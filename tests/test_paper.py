@@ -1,0 +1,231 @@
+"""The paper as data: every item can be run, its cells resume, results are kept, and verdicts follow the rules."""
+
+import json
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from rebafl import cli
+from rebafl.cli.paper import in_words, parse_time
+from rebafl.errors import UserError
+from rebafl.paper import items, results, runner, verdicts
+from rebafl.paper.items import Claim, Item, cells, cells_of, find_item, find_scale, item_names, printed
+from rebafl.paper.results import Result
+from rebafl.record import Record
+from rebafl.report.reproduction import Shown, page
+
+
+@pytest.mark.parametrize("name", item_names())
+@pytest.mark.parametrize("scale", ["paper", "quick"])
+def test_every_cell_has_settings_and_every_claim_speaks_of_methods_that_are_run(name, scale):
+    item = find_item(name)
+    every = cells(item, find_scale(scale), seeds=(0, 1))
+    assert len(every) == 2 * len(item.methods) * len(item.conditions)
+    assert len({cell.key for cell in every}) == len(every), "two cells of an item are the same run"
+    for claim in item.claims:
+        spoken = {name for pair in claim.pairs for name in pair} | set(claim.ratio or ())
+        assert spoken - {items.OTHERS} <= set(item.methods)
+
+
+def test_the_papers_scale_is_the_papers():
+    for cell in cells(find_item("table1"), find_scale("paper")):
+        s = cell.settings
+        assert (s.rounds, s.partition.samples, s.partition.classes, s.participation.p) == (200, 1000, 2, 0.5)
+        assert (s.training.epochs, s.training.batch, s.training.weight_decay) == (5, 50, 5e-4)
+        assert s.training.lr == (0.02 if s.dataset == "cifar-10" else 0.01)
+        assert s.training.transform == ("crop-flip" if s.dataset == "cifar-10" else "none")
+
+
+def test_the_quick_scale_keeps_what_the_paper_uses_for_the_data_set():
+    cell = cells_of([find_item("ablation")], find_scale("quick"), [0], ["R-BSM"], ["CIFAR-10, clustered"])[0]
+    s = cell.settings
+    assert (s.dataset, s.model.kind, s.training.lr, s.training.transform) == (
+        "cifar-mini",
+        "cifar-cnn",
+        0.02,
+        "crop-flip",
+    )
+    assert (s.partition.name, s.partition.samples, s.participation.p) == ("clustered", 100, (0.5, 0.5, 0.3, 0.3, 0.2))
+    assert (s.rounds, s.algorithm.mu, s.algorithm.eps) == (20, 0, 0.01)
+
+
+def test_cells_that_items_share_are_one_run():
+    first, second = (cells(find_item(name), find_scale("paper")) for name in ("table1", "ablation"))
+    shared = {cell.key for cell in first} & {cell.key for cell in second}
+    assert len(shared) == 4, "FedAvg and ReBaFL at m = 20, on both data sets"
+
+
+def test_printed_numbers_are_found():
+    assert printed(find_item("table1"), "cifar-10 m=50", "ReBaFL") == 68.59
+    assert printed(find_item("ablation"), "CIFAR-10, clustered", "F-Aug") == 58.85
+    assert printed(find_item("clustered"), "fashion-mnist", "MOON") == 72.6
+    assert printed(find_item("table-scale"), "m=500", "Scaffold") == 16.12
+    assert printed(find_item("fig-prelim"), "CIFAR-10, m = 50, p = 0.2", "FedAvg") is None
+
+
+def made(accuracy, seed=0, **curves):
+    rounds = len(accuracy)
+    return Result(rounds, seed, {}, {}, {"accuracy": accuracy, "active": [2] * rounds, **curves})
+
+
+def test_measures_by_hand():
+    result = made(
+        [50.0, 90.0] + [70.0, 80.0] * 5, seconds=[1.0, 9.0, 2.0], bytes_up=[4, 8] * 6, diversity=[1.0, None, 3.0]
+    )
+    assert result.measure("best") == 90.0
+    assert result.measure("last10") == 75.0
+    assert result.measure("spread") == 5.0
+    assert result.measure("seconds") == 2.0
+    assert result.measure("diversity") == 2.0
+    assert result.measure("bytes_up") == 3.0
+
+
+CLAIM = Claim("a is above b", "best", pairs=(("a", "b"),))
+ITEM = Item("x", "X", "table", ("a", "b", "c"), {"one": "", "two": ""}, (CLAIM,))
+
+
+@pytest.mark.parametrize(
+    ("claim", "one", "two", "decision"),
+    [
+        (CLAIM, (80, 70), (80, 70), "held"),
+        (CLAIM, (80, 70), (70, 80), "did not hold"),
+        (CLAIM, (80, 70), (80.2, 80), "not decided"),
+        (CLAIM, (80, 70), None, "not decided"),
+        (CLAIM, (70, 80), None, "did not hold"),
+        (Claim("", "best", (("a", "b"),), slack=3.0), (78, 80), (80, 70), "held"),
+        (Claim("", "best", (("a", "b"),), slack=3.0), (76, 80), (80, 70), "did not hold"),
+        (Claim("", "best", (("a", "b"),), any=True), (80, 70), (70, 80), "held"),
+        (Claim("", "best", (("a", "b"),), any=True), (70, 80), (70, 80), "did not hold"),
+        (Claim("", "best", (("a", "b"),), any=True), (70, 80), None, "not decided"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), (12, 10), "held"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), (13, 10), "did not hold"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), None, "not decided"),
+    ],
+)
+def test_verdicts_follow_the_rules(claim, one, two, decision):
+    table = {"one": one, "two": two}
+
+    def lookup(method, condition):
+        return {0: made([table[condition]["ab".index(method)]])} if table[condition] and method in "ab" else {}
+
+    assert verdicts.judge(ITEM, claim, lookup).decision == decision
+
+
+def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others():
+    found = {
+        ("a", "one"): {0: made([80.0]), 1: made([10.0])},
+        ("b", "one"): {0: made([70.0]), 2: made([99.0])},
+        ("c", "one"): {0: made([79.9])},
+    }
+    claim = Claim("", "best", (("a", "others"),))
+    verdict = verdicts.judge(ITEM, claim, lambda method, condition: found.get((method, condition), {}))
+    assert verdict.decision == "not decided"
+    assert verdict.evidence == "one: a − c = +0.10; 2 of 4 comparisons not run"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """An item that takes seconds."""
+    tiny = "dataset=fashion-mini partition.clients=4 partition.samples=20 training.epochs=1"
+    file = {
+        "deviations": ["none"],
+        "methods": {"FedAvg": "algorithm=fedavg", "ReBaFL": "algorithm=rebafl"},
+        "scales": {"paper": {"about": "a", "words": ["rounds=3"]}, "quick": {"about": "b", "words": ["rounds=2"]}},
+        "items": {
+            "small": {
+                "title": "Small", "shows": "curves", "methods": ["FedAvg", "ReBaFL"], "conditions": {"here": tiny},
+                "claims": [{"text": "It works.", "measure": "best", "pairs": [["ReBaFL", "FedAvg"]]}],
+            }
+        },
+    }  # fmt: skip
+    monkeypatch.setattr(items, "_file", lambda: file)
+
+
+def quiet(*_):
+    pass
+
+
+@pytest.mark.usefixtures("small")
+def test_a_cell_out_of_time_goes_on_and_its_result_is_the_curve_to_the_bit(tmp_path):
+    cell = cells(find_item("small"), find_scale("paper"))[1]
+    with pytest.raises(runner.OutOfTime):
+        runner.run_cell(cell, tmp_path / "results", tmp_path / "work", time.monotonic(), quiet, quiet)
+    assert len(Record(tmp_path / "work" / cell.key).rounds()) == 1
+    assert results.read(cell, tmp_path / "results") is None
+    runner.run_cell(cell, tmp_path / "results", tmp_path / "work", float("inf"), quiet, quiet)
+    result = results.read(cell, tmp_path / "results")
+    again = tmp_path / "again"
+    runner.run_cell(cell, again / "results", again / "work", float("inf"), quiet, quiet)
+    for name in ("accuracy", "loss", "diversity"):
+        assert result.curves[name] == results.read(cell, again / "results").curves[name]
+    assert result.environment["torch"]
+    assert result.settings["seed"] == 0
+    assert results.missing(cells(find_item("small"), find_scale("paper")), tmp_path / "results") == [
+        cells(find_item("small"), find_scale("paper"))[0]
+    ]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def paper(*words):
+        return CliRunner().invoke(cli.app, ["paper", *words])
+
+    assert "0 of 2" in paper("list").output
+    first = paper("run", "small", "--only", "FedAvg", "--seeds", "0,1")
+    assert first.exit_code == 0, first.output
+    assert "2 cells to run, about" in first.stderr
+    assert "1 cells to run" in paper("run", "all").stderr
+    assert "All is finished: 2 cells" in paper("run", "all").stderr
+    assert "2 of 2" in paper("list").output
+    shown = paper("show", "small", "--scale", "quick").output
+    assert "It works." in shown
+    assert (tmp_path / "small-quick.png").stat().st_size > 5000
+    assert (tmp_path / "small-quick.pdf").read_bytes().startswith(b"%PDF")
+    assert paper("report").exit_code == 0
+    text = (tmp_path / "docs" / "reproduction.md").read_text()
+    assert "![Small, scale quick](figures/small-quick.png)" in text
+    assert "At scale `paper`: pending." in text
+    kept = json.loads(next((tmp_path / "results" / "quick").glob("*.json")).read_text())
+    assert {"rounds", "seed", "settings", "environment", "curves"} == set(kept)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "tabel1"], "did you mean 'table1'"),
+        (["run", "table1", "--scale", "huge"], "--scale: there is no 'huge'"),
+        (["run", "table1", "--only", "FedAwg"], "did you mean 'FedAvg'"),
+        (["run", "table1", "--where", "cifar-10"], "did you mean 'cifar-10 m=20'"),
+        (["run", "table1", "--seeds", "one"], "--seeds"),
+        (["run", "table1", "--budget", "soon"], "--budget: 'soon' is no length of time"),
+        (["show", "table1", "--results", "nowhere"], "Nothing of table1 is finished"),
+    ],
+)
+def test_mistakes_are_named(words, reason):
+    error = CliRunner().invoke(cli.app, ["paper", *words]).exception
+    assert isinstance(error, UserError)
+    assert reason in str(error)
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    cell = cells(find_item("table1"), find_scale("quick"))[0]
+    path = results.file_of(cell, tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"rounds": 3}')
+    with pytest.raises(UserError, match="is no result of a cell"):
+        results.read(cell, tmp_path)
+
+
+def test_budgets_and_times():
+    assert [parse_time(text) for text in ("2h", "45m", "1h30m", "90s", "90")] == [7200, 2700, 5400, 90, 90]
+    assert [in_words(seconds) for seconds in (42, 600, 7200)] == ["42 s", "10 min", "2.0 h"]
+
+
+def test_the_page_lists_what_is_pending_and_every_deviation(tmp_path):
+    text = page(tmp_path, lambda shown: None)
+    assert text.count("pending") >= 2 * len(item_names())
+    assert all(deviation in text for deviation in items.deviations())
+    assert not Shown(find_item("table1"), find_scale("paper"), tmp_path).results
