@@ -58,8 +58,8 @@ class FashionCNN(Classifier):
         self.head = nn.Linear(128, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        x = _pooled(self.conv1(x))
-        x = _pooled(self.conv2(x))
+        x = _pooled(self.conv1, x)
+        x = _pooled(self.conv2, x)
         return F.leaky_relu(self.hidden(x.flatten(1)))
 
 
@@ -78,9 +78,9 @@ class CifarCNN(Classifier):
         self.head = nn.Linear(128, classes, bias=False)
 
     def features(self, x: Tensor) -> Tensor:
-        x = _pooled(self.conv1(x))
-        x = _pooled(self.conv2(x))
-        x = _pooled(self.conv3(x))
+        x = _pooled(self.conv1, x)
+        x = _pooled(self.conv2, x)
+        x = _pooled(self.conv3, x)
         out: Tensor = self.hidden(x.flatten(1))
         return out
 
@@ -97,9 +97,15 @@ class MLP(Classifier):
         return F.leaky_relu(self.hidden(x.flatten(1)))
 
 
-def _pooled(x: Tensor) -> Tensor:
-    """Pool, then activate: the same function as the other way round, at a quarter of the work."""
-    return F.leaky_relu(F.max_pool2d(x, 2))
+def _pooled(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """Convolve, pool, add the bias, activate: the same function as the textbook's order, at a quarter of the work.
+
+    Both the bias and the activation keep the order of values, so they may wait until only the largest are left.
+    """
+    pooled = F.max_pool2d(F.conv2d(x, conv.weight, padding=conv.padding), 2)
+    bias = conv.bias
+    assert bias is not None
+    return F.leaky_relu(pooled.add_(bias[:, None, None]), inplace=True)
 
 
 class Adapted(Classifier):

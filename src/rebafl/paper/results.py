@@ -34,7 +34,9 @@ class Result:
 
     def measure(self, name: str) -> float:
         """`best` and `last10` accuracy, `spread` (std) of the last ten; else the mean (seconds: median) of a curve."""
-        tail = self.curves["accuracy"][-TAIL:]
+        return float(self._measure(name, self.curves["accuracy"][-TAIL:]))
+
+    def _measure(self, name: str, tail: list[float]) -> Any:
         match name:
             case "best":
                 return max(self.curves["accuracy"])

@@ -154,8 +154,8 @@ def _dots(shown: Shown) -> Figure:
         there = [(value, place) for value, place in theirs if value is not None]
         if there and shown.scale.name == "paper":
             x, y = zip(*there, strict=True)
-            hollow = {"facecolors": "none", "edgecolors": METHOD_COLOURS["fedavg"]}
-            axes.scatter(x, y, s=70, label="best, paper", **hollow)
+            ring = METHOD_COLOURS["fedavg"]
+            axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="best, paper")
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         axes.invert_yaxis()
         axes.set_xlabel("test accuracy (%)")
