@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from rebafl import cli
 from rebafl.algorithm import Sent
 from rebafl.bench import scale
 from rebafl.bench.peak import flops_a_sample
-from rebafl.bench.race import PEERS, contenders, race
+from rebafl.bench.race import PEERS, Contender, contenders, race
 from rebafl.bench.stopwatch import measure
 from rebafl.bench.workload import SMALL, write
 from rebafl.errors import UserError
@@ -62,18 +64,21 @@ def test_operations_are_counted_right():
 
 @pytest.mark.slow
 def test_a_short_race(tmp_path):
-    """Who did the work agrees on the result, nobody is absurdly fast or slow, and who is absent is named."""
+    """Who did the work agrees on the result, nobody is absurdly fast or slow, who is absent or fails is named."""
     racers = [racer for racer in contenders(tmp_path) if racer.name != "plain-sequential"]
+    racers.append(Contender("broken", "Broken", (sys.executable, "-c", "raise SystemExit('no luck')")))
     found = json.loads(json.dumps(race(racers, SMALL, repeats=1, folder=tmp_path / "w")))
     assert found["accuracies_agree"]
     rows = {row["name"]: row for row in found["contenders"]}
-    assert [name for name, row in rows.items() if row.get("absent")] == ["flower", "pfl", "fedlab"]
+    absent = {name: row["absent"] for name, row in rows.items() if row.get("absent")}
+    assert list(absent) == ["flower", "pfl", "fedlab", "broken"]
+    assert "no luck" in absent["broken"]
     assert rows["rebafl"]["ours_to_theirs"] == 1.0
     assert 0.02 < rows["plain-processes"]["ours_to_theirs"] < 10
     assert 0.3 < rows["rebafl-rebafl"]["cost"] < 5
     assert all(0 < row["peak_share"] < 1.2 and row["memory_mb"] > 50 for row in rows.values() if "seconds" in row)
     texts = [markdown_table(*table) for table in speed.tables(found)]
-    assert "| FedLab | absent |" in texts[0]
+    assert "| FedLab | absent (not installed) |" in texts[0]
     figures.draw_race(found, tmp_path / "race.png")
     assert (tmp_path / "race.png").stat().st_size > 10_000
 
@@ -91,3 +96,9 @@ def test_a_contender_that_fails_is_named_with_its_last_words(tmp_path):
         measure(command, tmp_path / "log")
     with pytest.raises(UserError, match="out of luck"):
         measure([*command[:2], f"print('no JSON', flush=True); {command[2]}"], tmp_path / "log")
+
+
+def test_an_unknown_contender_is_named(tmp_path):
+    error = CliRunner().invoke(cli.app, ["bench", "--quick", "--only", "flwr", "--out", str(tmp_path)]).exception
+    assert isinstance(error, UserError)
+    assert "there is no contender 'flwr'; there are rebafl, " in str(error)

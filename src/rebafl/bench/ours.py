@@ -25,6 +25,8 @@ def main(file: str, *words: str) -> None:
 def _tell(event: str, facts: Mapping[str, Any]) -> None:
     if event == "start":
         print(json.dumps({"peer": "rebafl", "version": VERSION}), flush=True)
+    elif event == "client" and facts["done"] == 1:
+        print(json.dumps({"client": facts["done"]}), flush=True)
     elif event == "round":
         print(json.dumps({"round": facts["round"], "accuracy": facts["accuracy"]}), flush=True)
 

@@ -10,6 +10,7 @@ from statistics import median
 
 from ..config import Plain
 from ..engines import cores
+from ..errors import UserError
 from ..experiment import prepare
 from ..machine import machine
 from ..settings import Settings
@@ -64,13 +65,18 @@ def race(
     processes = cores()
     settings = workload.write(size, folder, processes)
     timings: dict[str, list[Timing]] = {racer.name: [] for racer in racers if racer.command}
-    peaks = []
+    peaks, failures = [], dict[str, str]()
     for turn in range(repeats):
         peaks.append(gemm_peak(processes))
         for place, racer in enumerate(_turned([racer for racer in racers if racer.command], turn)):
             listen(turn * len(timings) + place, repeats * len(timings), racer.label)
             command = [word.format(folder) for word in racer.command]
-            timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
+            try:
+                timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
+            except UserError as error:  # a peer that fails must not cost what was measured of the others
+                if racer.name == OURS:
+                    raise
+                failures[racer.name] = str(error)
     work = _gflop_a_round(settings, size)
     return {
         "machine": machine(),
@@ -78,18 +84,18 @@ def race(
         "processes": processes,
         "repeats": repeats,
         "gemm_gflops": peaks,
-        "contenders": [_row(racer, timings, work / median(peaks)) for racer in racers],
+        "contenders": [_row(racer, timings, failures, work / median(peaks)) for racer in racers],
         "accuracies_agree": _agree(timings),
         "first_step_seconds": first_step(folder, repeats),
     }
 
 
 def first_step(folder: Path, repeats: int) -> float:
-    """Seconds from starting a process to the end of a round with a single step in it: no first step comes later."""
+    """Seconds from starting a process to the end of a client that takes a single step."""
     words = ["participation.kind=fraction", "participation.share=0.01", "partition.samples=50", "training.epochs=1"]
     command = [sys.executable, "-m", "rebafl.bench.ours", str(folder / workload.SETTINGS), *words, "rounds=1"]
     timings = [measure(command, folder / "first.log") for _ in range(repeats)]
-    return median(timing.start + timing.rounds[0] for timing in timings)
+    return median(timing.client for timing in timings)
 
 
 def _turned(racers: Sequence[Contender], turn: int) -> list[Contender]:
@@ -106,11 +112,13 @@ def _gflop_a_round(settings: Settings, size: workload.Size) -> float:
     return (whole * size.active * size.samples * size.epochs + forward * len(data.y_test)) / 1e9
 
 
-def _row(racer: Contender, timings: dict[str, list[Timing]], ideal: float) -> Plain:
+def _row(racer: Contender, timings: dict[str, list[Timing]], failures: dict[str, str], ideal: float) -> Plain:
     """One contender: its medians, and its time relative to ours, turn by turn; `ideal` seconds at the peak rate."""
     row: Plain = {"name": racer.name, "label": racer.label, "target": TARGETS.get(racer.name)}
     if not racer.command:
-        return row | {"absent": True}
+        return row | {"absent": "not installed"}
+    if racer.name in failures:
+        return row | {"absent": f"failed: {failures[racer.name]}"}
     own, ours = timings[racer.name], timings.get(OURS, [])
     ratios = [_typical(us) / _typical(them) for us, them in zip(ours, own, strict=False)]
     seconds = median(second for timing in own for second in timing.rounds[1:])

@@ -91,12 +91,17 @@ def round_seconds(timing: Timing) -> float:
 
 
 def growth(folder: Path, pairs: int, listen: Listen) -> Plain:
-    """A round with many registered clients beside the same round with few, in turn."""
+    """A round with many registered clients beside the same round with few, in turn.
+
+    The model and the step are as small as can be and the rounds many: what training takes varies more from
+    moment to moment than what is looked for.
+    """
+    small = {"width": 128, "samples": 10, "rounds": 16}
     few, many = [], []
     for pair in range(pairs):
         listen(pair, pairs + POINTS, f"{FEW:,} and {MANY:,} clients")
-        few.append(point(folder, FEW))
-        many.append(point(folder, MANY))
+        few.append(point(folder, FEW, **small))
+        many.append(point(folder, MANY, **small))
     more = [round_seconds(b) - round_seconds(a) for a, b in zip(few, many, strict=True)]
     return {
         "registered": [FEW, MANY],

@@ -27,9 +27,13 @@ def nobody(done: int, total: int, text: str) -> None:
 
 @dataclass
 class Timing:
-    """`start`: seconds until it was ready; `rounds`: seconds of each; `memory`: the most bytes it held."""
+    """`start`: seconds until it was ready; `rounds`: seconds of each; `memory`: the most bytes it held.
+
+    `client`: seconds until the first client was trained, if the program says so.
+    """
 
     start: float = 0.0
+    client: float = 0.0
     rounds: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     memory: int = 0
@@ -38,7 +42,8 @@ class Timing:
 
 def measure(command: Sequence[str], log: Path) -> Timing:
     """Run a program that says a JSON line when it is ready and one after each round."""
-    timing, last = Timing(), time.perf_counter()
+    began = last = time.perf_counter()
+    timing = Timing()
     with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
         watcher = _Memory(process.pid)
         try:
@@ -46,7 +51,11 @@ def measure(command: Sequence[str], log: Path) -> Timing:
             for text in process.stdout:
                 now = time.perf_counter()
                 with suppress(ValueError):  # a program may also chat
-                    _note(timing, json.loads(text), now - last)
+                    line = json.loads(text)
+                    if "client" in line:
+                        timing.client = timing.client or now - began
+                        continue
+                    _note(timing, line, now - last)
                     last = now
         finally:
             timing.memory = watcher.stop()

@@ -29,7 +29,7 @@ def _race(found: Mapping[str, Any]) -> Rows:
 
 def _racer(row: Mapping[str, Any], found: Mapping[str, Any]) -> Sequence[str]:
     if row.get("absent"):
-        return (row["label"], "absent", *[""] * 7)
+        return (row["label"], f"absent ({row['absent']})", *[""] * 7)
     target = row["target"]
     return (
         row["label"],
@@ -48,7 +48,7 @@ def _facts(found: Mapping[str, Any]) -> Rows:
     rows = {row["name"]: row for row in found["contenders"]}
     facts = [
         ("accuracies agree within a point after every round", "yes" if found["accuracies_agree"] else "NO", "yes"),
-        ("start of the process to the end of its first step, at most", f"{found['first_step_seconds']:.2f} s", "< 3 s"),
+        ("start of the process to the end of its first step", f"{found['first_step_seconds']:.2f} s", "< 3 s"),
     ]
     if "cost" in rows.get("rebafl-rebafl", {}):
         facts.insert(1, ("ReBaFL / FedAvg, both here", f"{rows['rebafl-rebafl']['cost']:.2f}", "≤ 1.20"))
