@@ -23,7 +23,7 @@ CURVES: dict[str, tuple[str, list[Plain]]] = {
         "active",
         [{"clients": 10_000, "active": n} for n in (10, 30, 100, 300, 1_000)],
     ),
-    "width of one hidden layer (795 parameters each; 10 active, a step each)": (
+    "hidden units (795 parameters each; 10 active, a step each)": (
         "width",
         [{"active": 10, "width": n} for n in (128, 1_280, 12_800)],
     ),

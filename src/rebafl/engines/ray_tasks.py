@@ -25,25 +25,24 @@ from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
 from .work import Work
 
 AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # no word on GPUs
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # nothing sent, no word on GPUs
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # despite its name: listen on 127.0.0.1 only, on any system
 
 
 @contextmanager
 def connected(cpus: int) -> Iterator[Any]:
     """The `ray` module, connected: to the cluster in RAY_ADDRESS, else to one of our own with `cpus` CPUs."""
-    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    private = not os.environ.get("RAY_ADDRESS")
+    wanted = {**QUIET, **(LOOPBACK if private else {})}
+    os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
     try:
-        import ray
+        import ray  # reads them
     except ImportError:
         raise UserError("engine=ray needs Ray; install it with: pip install 'rebafl[ray]'.") from None
     if ray.is_initialized():  # whoever started it will stop it
         yield ray
         return
-    folder = None if os.environ.get("RAY_ADDRESS") else tempfile.mkdtemp(prefix="ray-")
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp") if private else None  # short: Ray's sockets are in it
     try:
         _start(ray, folder, cpus)
         yield ray
@@ -54,9 +53,8 @@ def connected(cpus: int) -> Iterator[Any]:
 
 
 def _start(ray: Any, folder: str | None, cpus: int) -> None:
-    """Join a cluster, or start one in this folder (a short path: Ray's sockets are in it)."""
-    own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
-    own |= {"_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+    """Join a cluster, or start one that keeps its files in this folder."""
+    own = {"address": "local", "num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # workers find the modules that we find
     try:

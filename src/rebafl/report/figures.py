@@ -133,11 +133,11 @@ def draw_race(found: Mapping[str, Any], path: Path) -> None:
         axes.text(max(high, seconds), place, f"  {seconds:.1f} s{ratio}", va="center", fontsize=9)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.invert_yaxis()
-    axes.set_xlim(right=1.35 * max(row["spread"][1] for row in rows))
+    axes.set_xlim(right=1.55 * max(row["spread"][1] for row in rows))
     axes.set_xlabel("seconds a round: median, and the range over repeats")
     size = found["workload"]
     title = f"{size['active']} clients of {size['samples']} images, {size['epochs']} epochs, and all test images"
-    axes.set_title(f"{size['dataset']}: {title}", loc="left", fontsize=11)
+    figure.suptitle(f"{size['dataset']}: {title}", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
     save(figure, path)
 
@@ -147,13 +147,17 @@ def draw_scale(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) ->
     figure = Figure(figsize=(9, 6), layout="constrained")
     for axes, (name, points) in zip(figure.subplots(2, 2).flat, curves.items(), strict=True):
         axes.plot([p["x"] for p in points], [p["seconds"] for p in points], "o-", color=METHOD_COLOURS["rebafl"])
-        axes.set_xlabel(name)
+        axes.set_xlabel(name, fontsize=9)
         axes.set_ylabel("seconds a round")
         if len(points) > 2:
             axes.set_xscale("log")
         else:
             axes.set_xticks([p["x"] for p in points])
-        axes.set_ylim(bottom=0)
+        seconds = [p["seconds"] for p in points]
+        if max(seconds) > 5 * min(seconds):
+            axes.set_yscale("log")
+        else:  # next to no growth should look like it
+            axes.set_ylim(0, 1.2 * max(seconds))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     save(figure, path)
