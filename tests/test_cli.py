@@ -69,7 +69,9 @@ def test_a_run_from_the_outside(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     words = [sys.executable, "-m", "rebafl", "run", *QUICK, "workers=2", "rounds=500", f"out={tmp_path / 'a'}"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # a shell that starts tests in its background has them ignore Ctrl-C, and children inherit that
+    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed)
     while not (tmp_path / "a" / "rounds.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.05)

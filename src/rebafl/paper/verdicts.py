@@ -90,7 +90,9 @@ def _evidence(found: list[Comparison]) -> str:
             least = min((c for c in there if c.first == first), key=lambda c: c.difference or 0.0)
             parts.append(f"{condition}: {first} − {least.second} = {least.difference:+.2f}")
     lacking = sum(c.difference is None for c in found)
-    return "; ".join(parts) + (f"; {lacking} of {len(found)} comparisons not run" if lacking else "")
+    if lacking and parts:
+        parts.append(f"{lacking} of {len(found)} comparisons not run")
+    return "; ".join(parts)
 
 
 def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:

@@ -113,7 +113,8 @@ def draw_partition(table: npt.NDArray[np.int64], classes: Sequence[str], title: 
 def save(figure: Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        # no date in a PDF: the same picture is the same file
+        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be written as a picture ({error}).") from None
 
