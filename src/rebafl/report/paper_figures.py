@@ -18,7 +18,7 @@ from .figures import COLOURS, METHOD_COLOURS, save
 from .reproduction import Shown
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vP*Xhd"
+MARKERS = "osD^vP*Xhd<"  # eleven, lines are five: no two of the methods share both
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
     "FedAvg-FT", "R-BSM", "F-Aug", "label smoothing", "FedAvg, all there",
