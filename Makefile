@@ -27,7 +27,7 @@ lint: .venv/.installed-dev
 
 install: .venv/.installed-dev
 
-# about 15 minutes on a machine with nothing else to do; peers that are not installed are left out
+# about 20 minutes on a machine with nothing else to do; peers that are not installed are left out
 bench: .venv/.installed
 	$(BIN)/rebafl bench
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_a_run_from_the_outside(tmp_path):
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     words = [sys.executable, "-m", "rebafl", "run", *QUICK, "workers=2", "rounds=500", f"out={tmp_path / 'a'}"]
     # a shell that starts tests in its background has them ignore Ctrl-C, and children inherit that
-    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed)
     while not (tmp_path / "a" / "rounds.jsonl").exists():
         assert process.poll() is None

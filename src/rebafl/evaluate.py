@@ -14,6 +14,8 @@ from .data import Data
 from .models import CHUNK, Classifier, evaluating
 from .tensors import Tensors
 
+TAIL = 10  # rounds that the mean and spread at the end of a run are taken over
+
 
 @dataclass(frozen=True)
 class Score:

@@ -83,7 +83,7 @@ def fit(
 
 
 class SGD:
-    """torch.optim.SGD to the bit (a test holds it), without the two seconds that importing that costs each worker."""
+    """torch.optim.SGD to the bit (a test holds it), without the seconds that importing that costs each worker."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], training: Training) -> None:
         self.parameters, self.training = parameters, training

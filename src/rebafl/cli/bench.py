@@ -36,14 +36,14 @@ def bench(
 
     Examples:
 
-    * `rebafl bench`  (about 15 minutes; writes bench/race.json and bench/race.png)
+    * `rebafl bench`  (about 20 minutes; writes bench/race.json and bench/race.png)
 
     * `rebafl bench --quick --only plain-processes`
 
     * `rebafl bench --scale`  (up to 100,000 clients; bench/scale.json and bench/scale.png)
     """
     from ..bench.scale import measure_scale
-    from ..report import figures, speed  # as above
+    from ..report import figures, speed  # matplotlib is slow to import
 
     target.mkdir(parents=True, exist_ok=True)
     name = "scale" if scale else "race"

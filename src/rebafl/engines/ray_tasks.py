@@ -14,7 +14,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -71,8 +71,8 @@ def _start(ray: Any, folder: str | None, cpus: int) -> None:
 class RayTasks(Remote):
     def __init__(self, work: Work, cpus: int) -> None:
         super().__init__(work)
-        self._connection = connected(cpus)
-        self._ray = self._connection.__enter__()
+        self._stack = ExitStack()
+        self._ray = self._stack.enter_context(connected(cpus))
         self._ahead = AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         self._task = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(do_job)
         self._run = uuid.uuid4().hex
@@ -80,7 +80,7 @@ class RayTasks(Remote):
         self._versions = itertools.count()
 
     def close(self) -> None:
-        self._connection.__exit__(None, None, None)
+        self._stack.close()
 
     def announce(self, broadcast: bytes) -> None:
         self._version, self._broadcast = next(self._versions), self._ray.put(broadcast)

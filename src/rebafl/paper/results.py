@@ -14,10 +14,10 @@ from typing import Any
 
 from ..config import Plain
 from ..errors import UserError
+from ..evaluate import TAIL
 from ..record import Record
 from .items import Cell
 
-TAIL = 10
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
 

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from ..config import Plain
 from ..errors import UserError
+from ..evaluate import TAIL
 from ..record import open_run
 from ..settings import flatten
 
-TAIL = 10  # rounds that the mean and spread at the end are taken over
 NOTE = (
     "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "
     "Worst class: the lowest recall in the last round. "

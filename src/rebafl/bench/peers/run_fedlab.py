@@ -21,12 +21,12 @@ logging.basicConfig()
 # FedLab's data sets, unused here, import torchvision as soon as any trainer is imported; its wheels on PyPI are
 # built for CUDA and do not load beside torch for the CPU. The name has to be there, and no more than that
 stub = ModuleType("torchvision")
-stub.transforms = ModuleType("torchvision.transforms")  # type: ignore[attr-defined]
+stub.transforms = ModuleType("torchvision.transforms")
 sys.modules["torchvision"] = stub
-import fedlab  # noqa: E402
-from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler  # noqa: E402
-from fedlab.contrib.dataset.basic_dataset import FedDataset  # noqa: E402
-from fedlab.core.standalone import StandalonePipeline  # noqa: E402
+import fedlab
+from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
+from fedlab.contrib.dataset.basic_dataset import FedDataset
+from fedlab.core.standalone import StandalonePipeline
 
 del sys.modules["torchvision"]  # torch must not take it for the real one
 

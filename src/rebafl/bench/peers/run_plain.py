@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,10 +46,12 @@ class Trainer:
         return {name: tensor.clone() for name, tensor in self.net.state_dict().items()}
 
 
-def start_worker(*arguments: Any) -> None:
+def start_worker(folder: str, faster: bool, threads: int = 1) -> None:
+    """Make this process one that trains; 0 threads leave their number to torch."""
     global trainer
-    torch.set_num_threads(1)
-    trainer = Trainer(*arguments)
+    if threads:
+        torch.set_num_threads(threads)
+    trainer = Trainer(folder, faster)
 
 
 def work(job: tuple[int, int, Weights]) -> Weights:
@@ -63,8 +64,8 @@ def main(folder: str, how: str, faster: bool) -> None:
         pool = multiprocessing.get_context("fork").Pool(w.processes, start_worker, (folder, faster))
         run = pool.imap_unordered  # a mean does not ask for an order
     else:
-        trainer = Trainer(folder, faster)
-        run = lambda _, jobs: (trainer(*job) for job in jobs)  # noqa: E731
+        start_worker(folder, faster, threads=0)
+        run = map
     net, test, weights = make_net(faster), w.test(), w.initial()
     if faster:
         test = (rows_last(test[0]), test[1])
