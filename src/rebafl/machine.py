@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import kernels
 from .errors import exists
 from .version import VERSION
 
@@ -24,6 +25,7 @@ def machine() -> dict[str, Any]:
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "kernel": kernels.name(),
         "numpy": np.__version__,
         "machine": platform.machine(),
         "system": platform.system(),

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..algorithm import Sent
 from ..config import Plain
 from ..experiment import prepare
+from ..kernels import torch_only
 from ..local import keep_memory, one_thread
 from ..models import Classifier
 from ..settings import make_settings
@@ -69,8 +70,11 @@ def training_share(dataset: str) -> Plain:
 
 
 def flops_a_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
-    """Of a forward pass, and of a whole training step; a multiplication and an addition count as two."""
-    with FlopCounterMode(display=False) as counter:
+    """Of a forward pass, and of a whole training step; a multiplication and an addition count as two.
+
+    Counted as the convolutions are defined: that the kernel leaves out products with zero counts for it.
+    """
+    with torch_only(), FlopCounterMode(display=False) as counter:
         loss = F.cross_entropy(net(x), torch.zeros(len(x), dtype=torch.int64))
         forward = int(counter.get_total_flops())
         torch.autograd.backward(loss)

@@ -1,0 +1,151 @@
+/* Convolution, 2x2 max-pooling, bias and leaky ReLU in one pass, and its gradients.
+
+   Images are stored with the channels last, weights as (outputs, height, width, channels). Going back, only one
+   in four outputs of the convolution has a gradient, the one that pooling chose: the others cost nothing here.
+   Each number is summed in one fixed order, whatever the width of the vector unit: the same bits everywhere. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef REAL
+#define REAL float
+#define WHOLE int32_t /* an integer as wide */
+#endif
+
+enum { BYTES = 32, LANES = BYTES / sizeof(REAL), TILE = 12 };
+typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
+typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
+
+typedef struct {
+    int64_t images, height, width, channels, outputs, side, padding;
+    double slope;
+} Shape;
+
+static int64_t pooled(int64_t size, const Shape *s) { return (size + 2 * s->padding - s->side + 1) / 2; }
+static int64_t row_length(const Shape *s) { return (s->width + 2 * s->padding) * s->channels; }
+static int64_t up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+/* One image with its border of zeros, and some zeros behind it that vectors may read. */
+static REAL *bordered(const Shape *s) {
+    return calloc((s->height + 2 * s->padding) * row_length(s) + LANES, sizeof(REAL));
+}
+
+static void copy_rows(const Shape *s, REAL *wide, REAL *image, int into_wide) {
+    int64_t row = row_length(s), count = s->width * s->channels;
+    for (int64_t i = 0; i < s->height; i++) {
+        REAL *inner = wide + (i + s->padding) * row + s->padding * s->channels, *outer = image + i * count;
+        memcpy(into_wide ? inner : outer, into_wide ? outer : inner, count * sizeof(REAL));
+    }
+}
+
+/* The largest of four vectors and which it is; as torch has it: the first of equals, but NaN above all. */
+static inline vec largest(const REAL *at, int64_t row, int64_t step, mask *which) {
+    vec best = *(const vec *)at;
+    *which = (mask){0};
+    for (int place = 1; place < 4; place++) {
+        vec value = *(const vec *)(at + (place >> 1) * row + (place & 1) * step);
+        mask better = (value > best) | (value != value);
+        best = (vec)(((mask)value & better) | ((mask)best & ~better));
+        *which = (*which & ~better) | (better & place);
+    }
+    return best;
+}
+
+/* Of every 2x2 pixels the largest value, plus bias, activated; `chosen` is the place of the largest, 0 to 3. */
+int forward(const Shape *s, const REAL *restrict convolved, const REAL *restrict bias, REAL *restrict out,
+            uint8_t *restrict chosen) {
+    int64_t rows = pooled(s->height, s), columns = pooled(s->width, s), c = s->outputs;
+    int64_t row = (s->width + 2 * s->padding - s->side + 1) * c, image = (s->height + 2 * s->padding - s->side + 1) * row;
+    for (int64_t p = 0; p < s->images * rows * columns; p++) {
+        const REAL *corner = convolved + p / (rows * columns) * image + p / columns % rows * 2 * row + p % columns * 2 * c;
+        for (int64_t o = 0; o < c; o += LANES) {
+            mask which;
+            vec best = largest(corner + o, row, c, &which) + *(const vec *)(bias + o);
+            mask above = best > 0;
+            *(vec *)(out + p * c + o) = (vec)(((mask)best & above) | ((mask)(best * (REAL)s->slope) & ~above));
+            for (int64_t lane = 0; lane < LANES; lane++) chosen[p * c + o + lane] = (uint8_t)which[lane];
+        }
+    }
+    return 0;
+}
+
+typedef struct {
+    int64_t places, row; /* how many were chosen in this image, and how long a bordered row is */
+    const int64_t *at;
+    const REAL *gradient;
+} Chosen;
+
+/* `r` rows of `v` vectors of one output's weights: gradients from all places that pooling chose in one image. */
+static inline __attribute__((always_inline)) void rows(int r, int v, const Chosen *c, const REAL *x, const vec *weight,
+                                                       vec *dweight, REAL *dx) {
+    vec sum[TILE];
+    for (int k = 0; k < r * v; k++) sum[k] = (vec){0};
+    for (int64_t p = 0; p < c->places; p++) {
+        const REAL *patch = x + c->at[p], g = c->gradient[p];
+        for (int k = 0; k < r * v; k++) sum[k] += g * *(const vec *)(patch + k / v * c->row + k % v * LANES);
+    }
+    for (int k = 0; k < r * v; k++) dweight[k] += sum[k];
+    if (!dx) return;
+    for (int k = 0; k < r * v; k++) sum[k] = weight[k];
+    for (int64_t p = 0; p < c->places; p++) {
+        REAL *patch = dx + c->at[p], g = c->gradient[p];
+        for (int k = 0; k < r * v; k++) *(vec *)(patch + k / v * c->row + k % v * LANES) += g * sum[k];
+    }
+}
+
+static void any_rows(int r, int v, const Chosen *c, const REAL *x, const vec *weight, vec *dweight, REAL *dx) {
+#define CASE(R, V) case R * 16 + V: rows(R, V, c, x, weight, dweight, dx); break;
+    switch (r * 16 + v) { /* constants, so that the sums stay in registers */
+        CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4) CASE(1, 5) CASE(1, 6) CASE(1, 7) CASE(1, 8) CASE(1, 9) CASE(1, 10)
+        CASE(1, 11) CASE(1, 12) CASE(3, 1) CASE(3, 2) CASE(3, 3) CASE(3, 4) CASE(5, 1) CASE(5, 2)
+    }
+}
+
+/* One image: where each output was chosen and its gradient there, then row by row. `weight` has rows of full vectors. */
+static void one_image(const Shape *s, const REAL *dout, const REAL *out, const uint8_t *chosen, REAL *x, REAL *dx,
+                      const REAL *weight, REAL *dweight, double *dbias, int64_t *at, REAL *gradient) {
+    int64_t columns = pooled(s->width, s), places = pooled(s->height, s) * columns, row = row_length(s);
+    int64_t vectors = up(s->side * s->channels, LANES) / LANES;
+    /* short rows are taken together: one sum alone would wait for itself */
+    int64_t together = (s->side == 3 || s->side == 5) && s->side * vectors <= TILE ? s->side : 1;
+    Chosen c = {places, row, at, gradient};
+    for (int64_t o = 0; o < s->outputs; o++) {
+        for (int64_t p = 0; p < places; p++) {
+            int64_t i = p * s->outputs + o;
+            at[p] = (p / columns * 2 + (chosen[i] >> 1)) * row + (p % columns * 2 + (chosen[i] & 1)) * s->channels;
+            gradient[p] = out[i] > 0 ? dout[i] : dout[i] * (REAL)s->slope;
+            dbias[o] += gradient[p];
+        }
+        for (int64_t r = 0; r < s->side; r += together)
+            for (int64_t v = 0; v < vectors; v += TILE) {
+                int64_t w = ((o * s->side + r) * vectors + v) * LANES, moved = r * row + v * LANES;
+                any_rows(together, vectors - v < TILE ? vectors - v : TILE, &c, x + moved, (const vec *)(weight + w),
+                         (vec *)(dweight + w), dx ? dx + moved : 0);
+            }
+    }
+}
+
+int backward(const Shape *s, const REAL *dout, const REAL *out, const uint8_t *chosen, REAL *x, const REAL *weight,
+             REAL *dweight, REAL *dbias, REAL *dx) {
+    int64_t places = pooled(s->height, s) * pooled(s->width, s), image = s->height * s->width * s->channels;
+    int64_t run = s->side * s->channels, full = up(run, LANES), weights = s->outputs * s->side;
+    REAL *wide = bordered(s), *dwide = bordered(s), *gradient = malloc(places * sizeof(REAL));
+    REAL *rows_of = calloc(2 * weights * full, sizeof(REAL)), *drows = rows_of + weights * full;
+    int64_t *at = malloc(places * sizeof(int64_t));
+    double *sums = calloc(s->outputs, sizeof(double));
+    int failed = !wide || !dwide || !gradient || !rows_of || !at || !sums;
+    if (!failed) {
+        for (int64_t w = 0; w < weights; w++) memcpy(rows_of + w * full, weight + w * run, run * sizeof(REAL));
+        for (int64_t n = 0; n < s->images; n++) {
+            int64_t first = n * places * s->outputs;
+            copy_rows(s, wide, x + n * image, 1);
+            if (dx) memset(dwide, 0, (s->height + 2 * s->padding) * row_length(s) * sizeof(REAL));
+            one_image(s, dout + first, out + first, chosen + first, wide, dx ? dwide : 0, rows_of, drows, sums, at, gradient);
+            if (dx) copy_rows(s, dwide, dx + n * image, 0);
+        }
+        for (int64_t w = 0; w < weights; w++) memcpy(dweight + w * run, drows + w * full, run * sizeof(REAL));
+        for (int64_t o = 0; o < s->outputs; o++) dbias[o] = (REAL)sums[o];
+    }
+    free(wide), free(dwide), free(gradient), free(rows_of), free(at), free(sums);
+    return failed;
+}
