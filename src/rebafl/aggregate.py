@@ -74,6 +74,6 @@ def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
     """weights + scale * change, cast once; what has no change stays as it is; counters are rounded."""
     result = dict(weights)
     for name, delta in change.items():
-        exact = weights[name].to(torch.float64) + scale * delta
+        exact = weights[name] + scale * delta  # in float64, as the change is
         result[name] = (exact if weights[name].is_floating_point() else exact.round()).to(weights[name].dtype)
     return result

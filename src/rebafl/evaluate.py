@@ -73,7 +73,7 @@ def diversity(changes: Sequence[Tensors]) -> float:
     mean = weighted_mean(changes, [1.0] * len(changes))
     # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
     squares = [
-        float((change[name].to(torch.float64).contiguous() - centre).square().sum())
+        float((change[name].contiguous() - centre).square_().sum())  # in float64, as the mean is
         for change in changes
         for name, centre in mean.items()
     ]

@@ -71,6 +71,7 @@ class Remote(ABC):
     """The run's side: an engine whose clients are trained elsewhere."""
 
     def __init__(self, work: Work) -> None:
+        keep_memory()  # aggregating large models needs it as much as training does
         self.work = work
 
     @abstractmethod
