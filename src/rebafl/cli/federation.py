@@ -229,22 +229,31 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
 
 def _watch(federation: Federation, settings: Settings) -> None:
     """Show round after round until the last; a run that ends before that is an error."""
-    record, shown, asked = Record(federation.out), 0, time.monotonic()
+    record, asked = Record(federation.out), time.monotonic()
+    while not record.begun:
+        asked = _still_going(federation, 0, settings.rounds, asked)
+        time.sleep(LOOK)
+    shown = len(record.rounds())
     with Display(settings, federation.out, silent=False) as display:
+        display.listen("start", {"round": shown, "warnings": record.environment().get("warnings", [])})
         while shown < settings.rounds:
-            lines = record.rounds() if record.begun else []
-            if record.begun and not shown:
-                display.listen("start", {"round": 0, "warnings": record.environment().get("warnings", [])})
+            lines = record.rounds()
             for line in lines[shown:]:
                 display.listen("round", line)
             shown = len(lines)
-            if not federation.alive("server") and not federation.is_up:
-                raise UserError(f"The federation was taken down after {shown} of {settings.rounds} rounds.")
-            if time.monotonic() - asked > ASK and shown < settings.rounds:
-                asked = time.monotonic()
-                if not is_locked(federation.out) and (reason := federation.ended()) is not None:
-                    raise UserError(f"The run ended after {shown} of {settings.rounds} rounds: {reason or 'no reason'}")
+            asked = _still_going(federation, shown, settings.rounds, asked)
             time.sleep(LOOK)
+
+
+def _still_going(federation: Federation, done: int, rounds: int, asked: float) -> float:
+    """Raise if the run is over too soon; returns when Flower was asked last, which is not done often."""
+    if not federation.is_up:
+        raise UserError(f"The federation was taken down after {done} of {rounds} rounds.")
+    if done < rounds and time.monotonic() - asked > ASK and not is_locked(federation.out):
+        asked = time.monotonic()
+        if (reason := federation.ended()) is not None:
+            raise UserError(f"The run ended after {done} of {rounds} rounds: {reason or 'Flower does not say why'}")
+    return asked
 
 
 def _coloured(word: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ..config import read_toml
 from ..errors import UserError
 
 YEARS = 5
@@ -76,15 +76,12 @@ def make_node_key(folder: Path, name: str) -> str:
 def read_allowed(path: Path) -> dict[int, bytes]:
     """Client number -> public key (PEM, as Flower keeps it) of the nodes that may join."""
     try:
-        lines = {int(client): line.encode() for client, line in json.loads(path.read_text(encoding="utf-8")).items()}
+        lines = {int(client): str(line).encode() for client, line in read_toml(path)["clients"].items()}
         keys = {client: serialization.load_ssh_public_key(line) for client, line in lines.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is no list of node keys ({error}); restore it.") from None
     pem, info = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    found = {client: key.public_bytes(pem, info) for client, key in keys.items()}
-    if len(set(found.values())) != len(found):
-        raise UserError(f"{path} gives one key to two clients; each needs its own.")
-    return found
+    return {client: key.public_bytes(pem, info) for client, key in keys.items()}
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

@@ -11,10 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from ..config import write_toml
 from ..errors import UserError, exists
 from .credentials import make_authority, make_node_key, make_server_certificate
 
-DESCRIPTION, ALLOWED = "federation.json", "nodes.json"
+DESCRIPTION, ALLOWED = "federation.json", "members.toml"
 PORT = 9092
 COMPOSE_NAME = "server"  # what the compose example calls the server
 
@@ -71,7 +72,7 @@ def _fill(folder: Path, plan: Plan) -> None:
     _write(server / "environment", "server-environment", values)
     _write(server / "start.sh", "server-start.sh", values)
     _write(server / "rebafl-server.service", "unit.service", values)
-    (server / ALLOWED).write_text(json.dumps(allowed, indent=2) + "\n", encoding="utf-8")
+    (server / ALLOWED).write_text(write_toml({"clients": allowed}), encoding="utf-8")
     (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
     (folder / DESCRIPTION).write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
 

@@ -15,10 +15,11 @@ from . import processes
 from .control import Link, connected
 from .credentials import read_allowed
 from .layout import ALLOWED, DESCRIPTION, Plan, create, machines, need_flower, read_plan
-from .processes import Started, free_ports, is_taken
+from .processes import Started, free_ports, is_taken, wait_until
 from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, need_submitted, submitted, wanted_run
 
 STATE, OUT, LOG = "processes.json", "run", "log"
+START = 60.0  # seconds that the server may take to answer
 FAILURE = "failure.txt"  # where the server app says why it gave up
 
 
@@ -66,7 +67,8 @@ class Federation:
             )
         machine = self.folder / name
         full = {**hermetic(machine / "flwr"), **(environment or {})}
-        begun = processes.start(["./start.sh"], machine, full, machine / LOG)
+        script = str((machine / "start.sh").resolve())
+        begun = processes.start(["/bin/sh", script], machine, full, machine / LOG)
         self._note({**self.started(), name: begun})
 
     def number(self, name: str) -> int:
@@ -98,7 +100,10 @@ class Federation:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
         (self.server / SUBMITTED).unlink(missing_ok=True)
         ask_for(self.server, config, self.out, components)
-        for name in machines(self.plan):
+        self.start("server")
+        if not wait_until(lambda: is_taken(self.plan.port), START):  # nodes that come too early wait ever longer
+            raise UserError(f"The server does not start; see {self.server / LOG}.")
+        for name in machines(self.plan)[1:]:
             self.start(name)
 
     def submit(self, config: Plain) -> None:

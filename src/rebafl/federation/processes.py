@@ -34,7 +34,8 @@ class Started:
         """The process itself, if it still runs and no other has taken its number."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.began) < 0.05 and tuple(process.cmdline()) == self.command
+            # the system's idea of when it booted, from which starts are counted, may move by a second
+            same = abs(process.create_time() - self.began) < 2 and tuple(process.cmdline()) == self.command
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.Error:
             return None
@@ -45,7 +46,10 @@ class Started:
 
 
 def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Started:
-    """Start a command in a session of its own, so that it outlives this terminal and can be stopped as a whole."""
+    """Start a command in a session of its own, so that it outlives this terminal and can be stopped as a whole.
+
+    It must be a program itself, not a script that names one: its command line is what it is known by.
+    """
     with log.open("ab") as out:
         child = subprocess.Popen(
             list(command),
@@ -56,8 +60,7 @@ def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], 
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    process = psutil.Process(child.pid)
-    return Started(child.pid, process.create_time(), tuple(process.cmdline()))
+    return Started(child.pid, psutil.Process(child.pid).create_time(), tuple(command))
 
 
 def kill(started: Iterable[Started]) -> None:

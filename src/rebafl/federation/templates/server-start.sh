@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the server, and again whenever it ends; Ctrl-C or TERM stops it. It registers the keys in nodes.json,
+# Starts the server, and again whenever it ends; Ctrl-C or TERM stops it. It registers the keys in members.toml,
 # and goes on with the run that was asked for last from its last finished round.
 cd "$$(dirname "$$0")" || exit 1
 . ./environment
