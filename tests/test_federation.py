@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from rebafl.cli.main import app
 from rebafl.errors import UserError
@@ -34,9 +34,8 @@ SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))
 
 
 def command(*words):
-    """Run the command as a user would, bad input included: exit code, standard output and error."""
-    done = subprocess.run([BIN / "rebafl", *words], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    """One command, in this process."""
+    return CliRunner().invoke(app, ["federation", *words], standalone_mode=False, catch_exceptions=False)
 
 
 # --- keys, certificates, scripts
@@ -44,7 +43,7 @@ def command(*words):
 
 def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(tmp_path):
     create(tmp_path / "fed", SMALL)
-    secrets = [path for path in (tmp_path / "fed").rglob("*.key")]
+    secrets = list((tmp_path / "fed").rglob("*.key"))
     assert {path.parent.name for path in secrets} == {"fed", "server", "node-0", "node-1"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
     assert {stat.S_IMODE((tmp_path / "fed" / name).stat().st_mode) for name in (".", "server", "node-0")} == {0o700}
@@ -76,12 +75,12 @@ def test_the_members_are_the_nodes_keys(tmp_path):
     allowed = read_allowed(tmp_path / "fed/server/members.toml")
     for number in range(2):
         private = load_ssh_private_key((tmp_path / f"fed/node-{number}/node.key").read_bytes(), None)
-        assert private.public_key() == x509.base.serialization.load_pem_public_key(allowed[number])
+        assert private.public_key() == load_pem_public_key(allowed[number])
 
 
 def test_everything_listens_on_loopback_unless_told_otherwise(tmp_path):
-    assert command("federation", "init", str(tmp_path / "here"), "--nodes", "1")[0] == 0
-    assert command("federation", "init", str(tmp_path / "out"), "--nodes", "1", "--host", "fl.example.org")[0] == 0
+    command("init", str(tmp_path / "here"), "--nodes", "1")
+    command("init", str(tmp_path / "out"), "--nodes", "1", "--host", "fl.example.org")
     assert 'LISTEN:=127.0.0.1"' in (tmp_path / "here/server/environment").read_text().replace("}", '"')
     assert 'LISTEN:=0.0.0.0"' in (tmp_path / "out/server/environment").read_text().replace("}", '"')
     assert "SERVER:=fl.example.org:9092" in (tmp_path / "out/node-0/environment").read_text()
@@ -155,7 +154,7 @@ def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, words, said):
     ports = free_ports(3)
     create(Path("fed"), Plan(2, (), "127.0.0.1", ports[0], tuple(ports[1:])))
     with pytest.raises(UserError, match=said):
-        CliRunner().invoke(app, ["federation", *words], standalone_mode=False, catch_exceptions=False)
+        command(*words)
     assert not Federation(Path("fed")).is_up
 
 
@@ -200,7 +199,6 @@ def asked(path, client, server="10.0.0.1"):
 )
 def test_other_machines_reach_only_the_fleet_api(path):
     assert asked(path, "10.0.0.7") == 403
-    assert asked("/v1/fleet/../control/start-run".replace("/v1/fleet/..", "/v1"), "10.0.0.7") == 403
     assert asked(path, "no address") == 403
     assert asked(path, "127.0.0.1") == asked(path, "::1") == asked(path, "10.0.0.1") == 200  # this machine
     assert asked("/v1/fleet/activate-node", "10.0.0.7") == 200
@@ -235,13 +233,14 @@ def count(federation):
 def supernode(federation, key, *options):
     """Start a bare SuperNode; the caller ends it."""
     (port,) = free_ports(1)
-    log = (federation.folder / f"node-{port}.log").open("w+")
+    log = federation.folder / f"node-{port}.log"
     words = [BIN / "flower-supernode", "--superlink", f"127.0.0.1:{federation.plan.port}", "--host", "127.0.0.1"]
     words += ["--port", str(port), "--isolation", "process", *(["--auth-supernode-private-key", key] if key else [])]
     tls = [] if "--insecure" in options else ["--root-certificates", federation.folder / "ca.crt"]
     quiet = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     quiet["FLWR_HOME"] = str(federation.folder / "home")
-    return subprocess.Popen([*words, *tls, *options], stdout=log, stderr=log, env=quiet), Path(log.name)
+    with log.open("w") as out:
+        return subprocess.Popen([*words, *tls, *options], stdout=out, stderr=out, env=quiet), log
 
 
 @pytest.mark.slow
@@ -316,7 +315,7 @@ def test_a_node_cannot_speak_for_another(running):
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(private, private.public_key()),
     ]
-    address, authority = running.link.address, str(running.link.authority)
+    address, authority = running.link.address, running.link.authority.read_bytes()
     with FleetHttpClient.from_server_address(address, False, authority, interceptors) as client:
         client.ActivateNode(ActivateNodeRequest(public_key=allowed[1], heartbeat_interval=30))
         assert members(running)[1]
@@ -354,7 +353,7 @@ def test_a_key_taken_off_the_list_is_refused_after_a_restart(running):
 def test_status_says_what_there_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     create(Path("federation"), SMALL)
-    result = CliRunner().invoke(app, ["federation", "status", "--json"])
+    result = command("status", "--json")
     found = json.loads(result.stdout)
     assert found["server"] == "dead"
     assert found["nodes"]["1"] == {"process": "dead", "connected": False}

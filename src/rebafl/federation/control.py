@@ -23,7 +23,8 @@ class Link:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
         interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
-        client = ControlHttpClient.from_server_address(self.address, False, str(self.authority), interceptors)
+        authority = self.authority.read_bytes()
+        client = ControlHttpClient.from_server_address(self.address, False, authority, interceptors)
         try:
             yield client
         finally:

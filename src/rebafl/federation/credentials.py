@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -116,11 +117,9 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        pass
-    try:
+        if not re.fullmatch(r"[A-Za-z0-9.-]+", host):
+            raise UserError(f"--host {host!r} is neither a name nor an IP address.") from None
         return x509.DNSName(host)
-    except ValueError:
-        raise UserError(f"--host {host!r} is neither a name nor an IP address.") from None
 
 
 def _pem(private: ec.EllipticCurvePrivateKey) -> bytes:

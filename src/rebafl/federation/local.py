@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, need_s
 STATE, OUT, LOG = "processes.json", "run", "log"
 START = 60.0  # seconds that the server may take to answer
 FAILURE = "failure.txt"  # where the server app says why it gave up
+
+Environment = Callable[[str], Mapping[str, str]]
+"""A machine's name -> variables for its processes."""
 
 
 class Federation:
@@ -94,17 +97,19 @@ class Federation:
         (self.folder / STATE).unlink(missing_ok=True)
         return len(running)
 
-    def begin(self, config: Plain, components: Mapping[str, str] = COMPONENTS) -> None:
+    def begin(
+        self, config: Plain, components: Mapping[str, str] = COMPONENTS, environment: Environment = lambda name: {}
+    ) -> None:
         """Ask for a run and start the server, which submits it, then the nodes."""
         if self.is_up:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
         (self.server / SUBMITTED).unlink(missing_ok=True)
         ask_for(self.server, config, self.out, components)
-        self.start("server")
+        self.start("server", environment("server"))
         if not wait_until(lambda: is_taken(self.plan.port), START):  # nodes that come too early wait ever longer
             raise UserError(f"The server does not start; see {self.server / LOG}.")
         for name in machines(self.plan)[1:]:
-            self.start(name)
+            self.start(name, environment(name))
 
     def submit(self, config: Plain) -> None:
         """Ask for a run of a server that was started by its script."""

@@ -16,6 +16,9 @@ from typing import Any
 import psutil
 
 GRACE = 8.0  # seconds to end by itself
+_children: list[
+    subprocess.Popen[bytes]
+] = []  # those of this process, so that Python does not mourn them while they run
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], 
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    _children.append(child)
     return Started(child.pid, psutil.Process(child.pid).create_time(), tuple(command))
 
 
@@ -70,6 +74,7 @@ def kill(started: Iterable[Started]) -> None:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(family, timeout=GRACE)
+    _bury()
 
 
 def stop(started: Iterable[Started]) -> None:
@@ -83,6 +88,12 @@ def stop(started: Iterable[Started]) -> None:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(left, timeout=GRACE)
+    _bury()
+
+
+def _bury() -> None:
+    """Forget the children that ended, so that no zombies are left."""
+    _children[:] = [child for child in _children if child.poll() is None]
 
 
 def _families(started: Iterable[Started]) -> list[psutil.Process]:
