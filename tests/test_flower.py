@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import socket
+import subprocess
+import sys
+import time
 import uuid
 from collections import defaultdict
 from pathlib import Path
@@ -703,3 +708,80 @@ def test_words_win_over_the_listed_keys_and_may_change_the_kind():
 def test_wrong_run_configs_are_one_sentence(values, reason):
     with pytest.raises(UserError, match=reason):
         read_run_config(values)
+
+
+# --- Flower itself
+
+
+@pytest.fixture
+def flower(tmp_path, monkeypatch):
+    """Start Flower's programs on this machine only, with a home of their own; all are stopped afterwards."""
+    for name, value in {
+        "FLWR_HOME": str(tmp_path / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    started = []
+
+    def start(program: str, *words: str) -> None:
+        log = (tmp_path / f"{program}-{len(started)}.log").open("w")
+        started.append((subprocess.Popen([program, *words], stdout=log, stderr=log), log))
+
+    yield start
+    for process, _ in reversed(started):
+        process.terminate()
+    for process, log in started:
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [str(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def listening(port: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
+
+
+@pytest.mark.slow
+def test_three_rounds_on_real_nodes_give_the_simulators_bits(tmp_path, flower):
+    """A SuperLink and two SuperNodes as processes of their own, with `flwr run .` of this repository."""
+    link, *ports = free_ports(3)
+    here = ("--insecure", "--host", "127.0.0.1", "--port")
+    flower("flower-superlink", *here, link, "--disable-runtime-dependency-installation")
+    for part, port in enumerate(ports):
+        node = ("--superlink", f"127.0.0.1:{link}", "--node-config", f"partition-id={part}")
+        flower("flower-supernode", *here, port, *node)
+    (tmp_path / "home").mkdir()
+    connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
+    (tmp_path / "home" / "config.toml").write_text(connection)
+    until = time.monotonic() + 60
+    while not listening(link) and time.monotonic() < until:
+        time.sleep(0.2)
+    words = "training.epochs=1 partition.samples=200"
+    config = {"dataset": "fashion-mini", "rounds": 3, "partition.clients": 2, "settings": words}
+    changes = " ".join(f"{key}={json.dumps(value)}" for key, value in {**config, "out": str(tmp_path / "run")}.items())
+    command = ["flwr", "run", str(Path(__file__).parents[1]), "--stream", "--run-config", changes]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert told.returncode == 0, told.stdout + told.stderr
+    real = Record(tmp_path / "run")
+    rows = lines(real.path)
+    expected = simulated(config, tmp_path / "simulation")
+    assert [row["active"] for row in rows] == [[0, 1]] * 3, told.stdout
+    assert rows == lines(expected.path)
+    assert same_server(real, expected)
