@@ -11,7 +11,10 @@ import logging
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-# What imports torch is imported when it is needed: each message is answered by a new process.
+from ..engines.work import failure_text
+from ..errors import UserError
+from .device import answer
+from .records import Malformed, failure_record
 
 log = logging.getLogger("flwr")
 app = ClientApp()
@@ -29,11 +32,6 @@ def introduce(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round. Whatever goes wrong here is told to the server, which goes on without this client."""
-    from ..engines.work import failure_text
-    from ..errors import UserError
-    from .device import answer
-    from .records import Malformed, failure_record
-
     try:
         return Message(answer(message.content, context), reply_to=message)
     except (UserError, Malformed) as error:

@@ -33,7 +33,7 @@ from ..rounds import FEDERATION, Checks, check_same, close_round, open_record, t
 from ..settings import Settings
 from .members import TABLE, Bound, Claimed, read_members
 from .options import Options
-from .records import Malformed, Order, failure_of, read_reply, to_json
+from .records import Order, failure_of, read_reply, to_json
 
 log = logging.getLogger("flwr")
 
@@ -242,7 +242,7 @@ def _outcome(reply: Message, client: int, node: int, number: int) -> tuple[Outco
         if failure := failure_of(reply.content):
             return Outcome(client, failure=failure[:300]), False
         read = read_reply(reply.content, client, number)
-    except Malformed as error:
+    except Exception as error:  # a node may send anything
         return Outcome(client, failure=f"malformed: {error}"[:300]), False
     return Outcome(client, read.upload), read.fresh
 

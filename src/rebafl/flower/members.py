@@ -109,7 +109,8 @@ class Claimed:
             answers = self.introduce(list(strangers.values()))
             self.said |= {key: said for key, node in strangers.items() if (said := answers.get(node)) is not None}
         before = dict(self.holders)
-        for key in sorted(there.keys() & self.said.keys() - held, key=lambda key: (self.said[key], key)):
+        new = there.keys() & self.said.keys() - held
+        for key in sorted(new, key=lambda key: (self.said[key] == OWN_DATA, self.said[key], key)):
             self._settle(key, there)
         if self.holders != before:
             write_whole(self.file, json.dumps({str(n): key for n, key in sorted(self.holders.items())}).encode())
