@@ -18,7 +18,7 @@ from ..data import check_name
 from ..errors import UserError
 from ..federation.layout import PORT, Plan, create
 from ..federation.local import Federation, open_or_create
-from ..federation.runs import is_locked, need_submitted
+from ..federation.runs import need_submitted
 from ..flower.options import WORDS, Options, read_run_config
 from ..record import Record
 from ..settings import Settings
@@ -135,7 +135,7 @@ def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(found))
         return
-    table = Table("", "process here", "connected to the server")
+    table = Table("", "process here", "counted as connected by the server")
     table.add_row("server", _coloured(found["server"]), "")
     for number, node in found["nodes"].items():
         table.add_row(f"node {number}", _coloured(node["process"]), "yes" if node["connected"] else "[yellow]no")
@@ -249,10 +249,10 @@ def _still_going(federation: Federation, done: int, rounds: int, asked: float) -
     """Raise if the run is over too soon; returns when Flower was asked last, which is not done often."""
     if not federation.is_up:
         raise UserError(f"The federation was taken down after {done} of {rounds} rounds.")
-    if done < rounds and time.monotonic() - asked > ASK and not is_locked(federation.out):
+    if done < rounds and time.monotonic() - asked > ASK:
         asked = time.monotonic()
         if (reason := federation.ended()) is not None:
-            raise UserError(f"The run ended after {done} of {rounds} rounds: {reason or 'Flower does not say why'}")
+            raise UserError(f"The run ended after {done} of {rounds} rounds. {reason or 'Flower does not say why.'}")
     return asked
 
 

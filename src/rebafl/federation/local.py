@@ -16,11 +16,10 @@ from .control import Link, connected
 from .credentials import read_allowed
 from .layout import ALLOWED, DESCRIPTION, Plan, create, machines, need_flower, read_plan
 from .processes import Started, free_ports, is_taken, wait_until
-from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, need_submitted, submitted, wanted_run
+from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, is_locked, need_submitted, wanted_run
 
 STATE, OUT, LOG = "processes.json", "run", "log"
 START = 60.0  # seconds that the server may take to answer
-FAILURE = "failure.txt"  # where the server app says why it gave up
 
 Environment = Callable[[str], Mapping[str, str]]
 """A machine's name -> variables for its processes."""
@@ -122,8 +121,7 @@ class Federation:
 
     def ended(self) -> str | None:
         """Why the run is over: '' if it is finished, None while it goes on or nobody knows."""
-        reason = ended(self.server, self.plan.port)
-        return (_text(self.out / FAILURE) or reason) if reason else reason
+        return None if is_locked(self.out) else ended(self.server, self.plan.port)
 
     def status(self) -> Plain:
         """Everything there is to know, as plain values."""
@@ -138,6 +136,8 @@ class Federation:
         record = Record(self.out)
         lines = record.rounds() if record.begun else []
         wanted = wanted_run(self.server) or {}
+        unfinished = self.alive("server") and len(lines) < wanted.get("rounds", 0)
+        problem = (self.ended() if unfinished else None) or None
         return {
             "up": self.is_up,
             "server": "alive" if self.alive("server") else "dead",
@@ -146,7 +146,7 @@ class Federation:
             "of": wanted.get("rounds"),
             "accuracy": lines[-1]["accuracy"] if lines else None,
             "last_round": _short(lines[-1]) if lines else None,
-            "problem": submitted(self.server).get("error") or _text(self.out / FAILURE) or None,
+            "problem": problem,
             "run": str(self.out),
         }
 
@@ -170,7 +170,3 @@ def open_or_create(folder: Path, nodes: int) -> Federation:
 
 def _short(line: Mapping[str, Any]) -> Plain:
     return {key: line[key] for key in ("round", "active", "refused", "updated", "seconds") if key in line}
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip() if exists(path) else ""

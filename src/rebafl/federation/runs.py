@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -82,7 +83,14 @@ def ended(server: Path, port: int) -> str | None:
     status = str(listed[0].get("status", ""))
     if not status.startswith("finished"):
         return None
-    return "" if status == "finished:completed" else str(listed[0].get("status-details") or status)
+    return "" if status == "finished:completed" else _last_error(server, port, str(run)) or status
+
+
+def _last_error(server: Path, port: int, run: str) -> str:
+    """What the server app said last before it gave up; Flower keeps it in the run's log only."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", _call(server, port, "log", run, LINK, "--show").stdout)
+    errors = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("ERROR")]
+    return next((line for line in errors if line), "")
 
 
 def is_locked(out: Path) -> bool:
@@ -104,17 +112,21 @@ def rounds_of(out: Path) -> int:
 
 def flwr(server: Path, port: int, *words: str) -> dict[str, Any]:
     """Flower's own command, on this machine's SuperLink, in its JSON form."""
-    home = server / "flwr"
-    home.mkdir(exist_ok=True)
-    link = {"address": f"127.0.0.1:{port}", "root-certificates": str((server / "ca.crt").resolve())}
-    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}), encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("flwr")), *words, "--format", "json"]
-    done = subprocess.run(command, env=hermetic(home), capture_output=True, text=True, check=False)
+    done = _call(server, port, *words, "--format", "json")
     try:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
     except ValueError:
         return {"error-message": (done.stderr or done.stdout).strip()}
+
+
+def _call(server: Path, port: int, *words: str) -> subprocess.CompletedProcess[str]:
+    home = server / "flwr"
+    home.mkdir(exist_ok=True)
+    link = {"address": f"127.0.0.1:{port}", "root-certificates": str((server / "ca.crt").resolve())}
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("flwr")), *words]
+    return subprocess.run(command, env=hermetic(home), capture_output=True, text=True, check=False)
 
 
 def hermetic(home: Path) -> dict[str, str]:
