@@ -355,6 +355,6 @@ def test_status_says_what_there_is(tmp_path, monkeypatch):
     create(Path("federation"), SMALL)
     result = command("status", "--json")
     found = json.loads(result.stdout)
-    assert found["server"] == "dead"
-    assert found["nodes"]["1"] == {"process": "dead", "connected": False}
+    assert found["server"] == {"process": "not started here", "answers": False}
+    assert found["nodes"]["1"] == {"process": "not started here", "connected": False}
     assert (found["up"], found["rounds"], found["accuracy"]) == (False, 0, None)

@@ -94,7 +94,7 @@ def up(
     federation.begin(plain)
     again = f"rebafl federation status --dir {folder}   (stop: rebafl federation down --dir {folder})"
     try:
-        say("Starting the server and the nodes; the first round takes the longest.")
+        say("The server and the nodes are starting; the first round takes the longest.")
         need_submitted(federation.server, 90)
         if detach:
             say(f"Training goes on by itself. Look with: {again}")
@@ -136,7 +136,8 @@ def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     table = Table("", "process here", "counted as connected by the server")
-    table.add_row("server", _coloured(found["server"]), "")
+    server = found["server"]
+    table.add_row("server", _coloured(server["process"]), "" if server["answers"] else "[red]it does not answer")
     for number, node in found["nodes"].items():
         table.add_row(f"node {number}", _coloured(node["process"]), "yes" if node["connected"] else "[yellow]no")
     show(table)
@@ -257,4 +258,4 @@ def _still_going(federation: Federation, done: int, rounds: int, asked: float) -
 
 
 def _coloured(word: str) -> str:
-    return f"[green]{word}" if word == "alive" else f"[red]{word}"
+    return {"alive": "[green]alive", "dead": "[red]dead"}.get(word, word)

@@ -125,10 +125,10 @@ class Federation:
 
     def status(self) -> Plain:
         """Everything there is to know, as plain values."""
-        answering = connected(self.link, read_allowed(self.server / ALLOWED)) if self.alive("server") else None
+        answering = connected(self.link, read_allowed(self.server / ALLOWED))
         nodes = {
             str(number): {
-                "process": "alive" if self.alive(f"node-{number}") else "dead",
+                "process": self._process(f"node-{number}"),
                 "connected": bool(answering and answering.get(number)),
             }
             for number in range(self.plan.nodes)
@@ -136,11 +136,11 @@ class Federation:
         record = Record(self.out)
         lines = record.rounds() if record.begun else []
         wanted = wanted_run(self.server) or {}
-        unfinished = self.alive("server") and len(lines) < wanted.get("rounds", 0)
+        unfinished = answering is not None and len(lines) < wanted.get("rounds", 0)
         problem = (self.ended() if unfinished else None) or None
         return {
             "up": self.is_up,
-            "server": "alive" if self.alive("server") else "dead",
+            "server": {"process": self._process("server"), "answers": answering is not None},
             "nodes": nodes,
             "rounds": len(lines),
             "of": wanted.get("rounds"),
@@ -149,6 +149,9 @@ class Federation:
             "problem": problem,
             "run": str(self.out),
         }
+
+    def _process(self, name: str) -> str:
+        return "alive" if self.alive(name) else "dead" if name in self.started() else "not started here"
 
     def _note(self, found: Mapping[str, Started]) -> None:
         path = self.folder / STATE
