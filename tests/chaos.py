@@ -1,6 +1,6 @@
 """What is left of a federation whose machines keep dying? Kills and restarts at random, and an account of it.
 
-    python tests/chaos.py DIRECTORY --rounds 20 --seed 1 --report docs/measured/chaos.json
+    python tests/chaos.py DIRECTORY --rounds 12 --seed 1 --report docs/measured/chaos.json
 
 Nodes are killed with SIGKILL and brought back, the server once, and one client sends NaN all the time.
 """
@@ -134,7 +134,7 @@ def short(line: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path)
     chosen = parser.parse_args()
