@@ -369,6 +369,7 @@ def test_rounds_in_vain_leave_the_model_as_it_is_and_end_the_run(config):
     with pytest.raises(UserError, match=r"2 rounds in a row brought no usable reply \(client 0: no reply within 0.3 s"):
         run(config, grid, rounds=9)
     rows = lines(Path(config["out"]))
+    assert "2 rounds in a row" in (Path(config["out"]) / "failure.txt").read_text()
     assert [row["updated"] for row in rows] == [True, False, False]
     assert rows[1]["lost"] == [0, 1, 2, 3]
     assert rows[0]["accuracy"] == rows[1]["accuracy"] == rows[2]["accuracy"]
@@ -384,7 +385,10 @@ def test_too_few_nodes_are_waited_for_but_not_for_ever(config):
     grid = FakeGrid(nodes_of(config)[:2])
     with pytest.raises(UserError, match=r"Only 2 of at least 3 nodes were connected after 0\.2 s"):
         run(config, grid, **{"min-nodes": 3})
+    failure = Path(config["out"]) / "failure.txt"
+    assert failure.read_text().startswith("Only 2 of at least 3")
     assert run(config, FakeGrid(nodes_of(config)[:3]), **{"min-nodes": 3}).round == 3  # and the run goes on
+    assert not failure.exists()
 
 
 def test_a_node_that_comes_back_takes_part_again(config):
@@ -493,6 +497,9 @@ def make_key():
     return pem, key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
+SOME_KEY = make_key()[1]
+
+
 def connected(node_id: int, public_key: bytes):
     return SimpleNamespace(node_id=node_id, public_key=public_key)
 
@@ -532,7 +539,8 @@ def test_with_a_members_file_a_number_belongs_to_a_key_and_strangers_are_never_a
     ("text", "reason"),
     [
         ("", "table"),
-        ('[clients]\n4 = "x"', "no client"),
+        ('[clients]\nfour = "x"', "is no client"),
+        (f'[clients]\n4 = "{SOME_KEY}"', "no client 4"),
         ('[clients]\n0 = "ssh-nothing AAAA"', "cannot be read"),
         ("[clients]\n0 = 1", "cannot be read"),
     ],

@@ -11,7 +11,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ..algorithm import Sent, Server
 from ..config import Plain, plain
 from ..data import Data
 from ..engines import InProcess, Outcome
+from ..engines.work import failure_text
 from ..errors import UserError
 from ..experiment import Experiment, prepare
 from ..local import one_thread
@@ -40,6 +42,7 @@ log = logging.getLogger("flwr")
 POLL = 1.0  # seconds between two looks for replies or for nodes
 GRACE = 10.0  # seconds that a message outlives its round, so that the last look at it finds it
 HANDOVER = 30.0  # seconds to wait for a server that was just killed to let go of the run directory
+FAILURE = "failure.txt"
 GONE = {3, 4, 5}  # Flower's error codes for a node or a message that is not there any more
 
 
@@ -51,7 +54,7 @@ def federate(
     check_same(record, settings)
     with one_thread():
         experiment = prepare(settings, data, model, log.info)
-    with record.locked(HANDOVER), one_thread():
+    with record.locked(HANDOVER), one_thread(), _failure_noted(record):
         check_same(record, settings)
         server = open_record(record, experiment, {"run": uuid.uuid4().hex, **plain(options)})
         for warning in experiment.warnings:
@@ -61,6 +64,20 @@ def federate(
         while record.round < settings.rounds:
             server = run.round(server)
     return record
+
+
+@contextmanager
+def _failure_noted(record: Record) -> Iterator[None]:
+    """Leave the reason why a run ended early in its directory: Flower may show what a ServerApp says to nobody."""
+    note = record.path / FAILURE
+    note.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        if record.begun:
+            with suppress(OSError):  # the disk may be full, which is then the reason
+                note.write_text(f"{error if isinstance(error, UserError) else failure_text(error)}\n", encoding="utf-8")
+        raise
 
 
 @dataclass

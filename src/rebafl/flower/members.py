@@ -20,11 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from ..config import read_toml
 from ..errors import UserError
@@ -52,24 +48,33 @@ def fingerprint(node: Node) -> str:
     return hashlib.sha256(node.public_key).hexdigest() if node.public_key else f"node {node.node_id}"
 
 
-def read_members(path: Path, clients: int) -> dict[str, int]:
-    """Fingerprint -> client, from a members file."""
+def read_keys(path: Path) -> dict[int, bytes]:
+    """Client -> public key (PEM, as the SuperLink shows it), from a members file."""
     entries = read_toml(path).get("clients")
     if not isinstance(entries, dict) or not entries:
         raise UserError(f'{path} must hold a table [clients] with lines such as 0 = "ecdsa-sha2-nistp384 AAAA…".')
-    found: dict[str, int] = {}
+    keys: dict[int, bytes] = {}
     for number, text in entries.items():
-        if not number.isdecimal() or int(number) >= clients:
-            raise UserError(f"{path}: {number!r} is no client; there are {clients}, counted from 0.")
+        if not number.isdecimal():
+            raise UserError(f"{path}: {number!r} is no client; they are numbers, counted from 0.")
         try:
             key = load_ssh_public_key(text.encode())
         except (ValueError, UnsupportedAlgorithm, AttributeError) as error:
             raise UserError(f"{path}: the key of client {number} cannot be read ({error}).") from None
-        pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        print_ = hashlib.sha256(pem).hexdigest()
-        if print_ in found:
-            raise UserError(f"{path}: clients {found[print_]} and {number} have the same key.")
-        found[print_] = int(number)
+        keys[int(number)] = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return keys
+
+
+def read_members(path: Path, clients: int) -> dict[str, int]:
+    """Fingerprint -> client, from a members file."""
+    found: dict[str, int] = {}
+    for client, key in read_keys(path).items():
+        if client >= clients:
+            raise UserError(f"{path}: there is no client {client}; there are {clients}, counted from 0.")
+        short = hashlib.sha256(key).hexdigest()
+        if short in found:
+            raise UserError(f"{path}: clients {found[short]} and {client} have the same key.")
+        found[short] = client
     return found
 
 
