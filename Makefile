@@ -1,5 +1,6 @@
 # make demo   train FedAvg and ReBaFL under the same dropout, compare them in a table and a picture
 # make bench-peers bench   how fast it is, beside the simulators one would use instead
+# make chaos  a federation whose machines are killed all the time, and what was left of it
 # make test   set-up, lint, types and the whole test suite
 PYTHON ?= python3
 PIP_FLAGS ?=
@@ -7,7 +8,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
 PEERS := flower pfl fedlab
-.PHONY: demo test check lint install bench bench-peers clean
+.PHONY: demo test check chaos lint install bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
@@ -19,6 +20,11 @@ test: lint
 
 check: lint
 	$(BIN)/pytest -m "not slow"
+
+# about five minutes; writes what docs/federation.md shows
+chaos: .venv/.installed-dev
+	$(BIN)/python tests/chaos.py chaos --report docs/measured/chaos.json
+	$(BIN)/python tools/make_docs.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -52,4 +58,4 @@ bench-peers: $(PEERS:%=.bench/%/.installed)
 	@touch $@
 
 clean:
-	rm -rf .venv .bench demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench demo chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis

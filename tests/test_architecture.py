@@ -11,7 +11,8 @@ SOURCE = Path(rebafl.__file__).parent
 ORDER = [
     "version", "errors", "kernels", "machine", "rng", "tensors", "config", "data", "partition", "participation",
     "models", "losses", "prototypes", "aggregate", "algorithm", "algorithms", "local", "evaluate", "record", "engines",
-    "settings", "experiment", "simulate", "sweep", "bench", "paper", "deploy", "report", "cli", "__main__",
+    "settings", "experiment", "rounds", "simulate", "flower", "federation", "sweep", "bench", "paper", "deploy",
+    "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 

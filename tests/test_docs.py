@@ -14,6 +14,7 @@ from rebafl.algorithms import KINDS, kind_of, known
 from rebafl.config import parse_assignments
 from rebafl.errors import UserError
 from rebafl.report.cards import pages, placed
+from rebafl.report.disturbed import account
 from rebafl.report.speed import performance
 from rebafl.rng import torch_stream
 from rebafl.settings import make_settings
@@ -31,6 +32,11 @@ def test_the_measured_numbers_shown_are_those_that_were_measured():
     page = (DOCS / "performance.md").read_text()
     race, scale = (json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale"))
     assert placed(page, performance(race, scale)) == page, "run tools/make_docs.py"
+
+
+def test_the_disturbed_run_shown_is_the_one_that_was_run():
+    page = (DOCS / "federation.md").read_text()
+    assert placed(page, account(json.loads((DOCS / "measured" / "chaos.json").read_text()))) == page
 
 
 @pytest.mark.parametrize("name", list(KINDS))

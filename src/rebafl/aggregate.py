@@ -6,6 +6,7 @@ neither the order of arrival nor the number of workers can change a bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,8 +34,13 @@ class Upload:
         return size(self.change) + size(self.shared) + size({"counts": self.counts})
 
 
-def refusal(upload: Upload, change: Tensors, shared: Tensors, classes: int, most_samples: int) -> str | None:
-    """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected."""
+def refusal(
+    upload: Upload, change: Tensors, shared: Tensors, classes: int, most_samples: int, most_norm: float = math.inf
+) -> str | None:
+    """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected.
+
+    `most_norm` bounds the Euclidean length of the change of all weights together.
+    """
     counts = upload.counts
     if counts.shape != (classes,) or counts.dtype != torch.int64:
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
@@ -42,6 +48,8 @@ def refusal(upload: Upload, change: Tensors, shared: Tensors, classes: int, most
         return f"impossible class counts {counts.tolist()}"
     if reason := mismatch(upload.change, change):
         return f"weights: {reason}"
+    if most_norm < math.inf and (norm := length(upload.change)) > most_norm:
+        return f"weights: they moved by {norm:.4g}, more than {most_norm:.4g}"
     reason = mismatch(upload.shared, shared)
     return f"shared values: {reason}" if reason else None
 
@@ -57,6 +65,11 @@ def mismatch(found: Tensors, expected: Tensors) -> str | None:
         if not bool(torch.isfinite(tensor).all()):
             return f"{name} holds NaN or infinity"
     return None
+
+
+def length(tensors: Tensors) -> float:
+    """The Euclidean norm of all these tensors as one vector."""
+    return math.sqrt(math.fsum(float(each.to(torch.float64).square().sum()) for each in tensors.values()))
 
 
 def weighted_mean(tensors: Sequence[Tensors], weights: Sequence[float]) -> Tensors:

@@ -18,10 +18,11 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .config import Plain, read_toml, write_toml
 from .errors import UserError, exists
@@ -62,8 +63,9 @@ class Record:
         return f"it holds {others[0]}, but no run" if others else ""
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep a second process out; the lock vanishes with the process that holds it."""
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Keep a second process out; the lock vanishes with the process that holds it, waited for if asked to."""
+        until = time.monotonic() + patience
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("w")
@@ -72,21 +74,21 @@ class Record:
                 f"{self.path} cannot hold a run ({error.strerror}); choose another out=DIRECTORY."
             ) from None
         with file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"{self.path} is being written by another process; wait for it or stop it.") from None
+            while not _locks(file):
+                if time.monotonic() >= until:
+                    raise UserError(f"{self.path} is being written by another process; wait for it or stop it.")
+                time.sleep(0.2)
             yield
 
     def create(self, config: Plain, environment: Mapping[str, Any]) -> None:
         """Start a run directory, the manifest last: without it, the directory holds no run yet."""
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.write_config(config)
-        _write(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
-        _write(self.checkpoint / MANIFEST, _json(dict.fromkeys(MANIFEST_KEYS, 0)).encode())
+        write_whole(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
+        write_whole(self.checkpoint / MANIFEST, _json(dict.fromkeys(MANIFEST_KEYS, 0)).encode())
 
     def write_config(self, config: Plain) -> None:
-        _write(self.path / CONFIG, write_toml(config).encode())
+        write_whole(self.path / CONFIG, write_toml(config).encode())
 
     def config(self) -> Plain:
         return read_toml(self.path / CONFIG)
@@ -143,15 +145,15 @@ class Record:
     def commit(self, line: Mapping[str, Any], server: Mapping[str, Tensors], clients: Mapping[int, Tensors]) -> None:
         """Make one more round real: write new files, append the line, rename the manifest, tidy up."""
         round = self.round + 1
-        _write(self.checkpoint / f"server-{round}.safetensors", pack(server))
+        write_whole(self.checkpoint / f"server-{round}.safetensors", pack(server))
         for client, state in clients.items():
-            _write(self.checkpoint / f"client-{client}-{round}.safetensors", pack({"state": state}))
+            write_whole(self.checkpoint / f"client-{client}-{round}.safetensors", pack({"state": state}))
         text = (_json(line) + "\n").encode()
         _append(self.path / ROUNDS, text)
         length = self._length + len(text)
         states = len(self._client_rounds.keys() | clients.keys())
         _sync(self.checkpoint)
-        _write(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length, "clients": states}).encode())
+        write_whole(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length, "clients": states}).encode())
         _sync(self.checkpoint)
         stale = [self.checkpoint / f"server-{self.round}.safetensors"]
         for client in clients:
@@ -213,7 +215,15 @@ def open_run(path: Path) -> Record:
     return Record(path)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _locks(file: IO[str]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def write_whole(path: Path, data: bytes) -> None:
     """A whole file or none: written aside, flushed to the disk, renamed."""
     aside = path.with_name(path.name + ASIDE)
     try:

@@ -26,6 +26,7 @@ from ..simulate import OWN_MODEL
 from ..sweep import Cell, grid, rounds_done, run_on_ray
 from ..version import VERSION
 from . import bench as bench_command
+from . import federation as federation_command
 from . import paper as paper_command
 from .terminal import HELP, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
@@ -45,6 +46,7 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(paper_command.app, name="paper")
+app.add_typer(federation_command.app, name="federation")
 app.command()(bench_command.bench)
 
 Words = Annotated[

@@ -1,0 +1,261 @@
+"""`rebafl federation`: keys for real machines, and a whole federation on this one to try it out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..config import Plain, parse_assignments
+from ..data import check_name
+from ..errors import UserError
+from ..federation.layout import PORT, Plan, create
+from ..federation.local import Federation, open_or_create
+from ..federation.runs import need_submitted
+from ..flower.options import WORDS, Options, read_run_config
+from ..record import Record
+from ..settings import Settings
+from .terminal import HELP, AsJson, Display, out, say, show
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode="markdown",
+    help="A real federation on Flower: make its keys, or try a whole one out on this machine.\n\n"
+    "Example: `rebafl federation up --nodes 5 --data fashion-mini rounds=6`, then `rebafl federation down`",
+)
+Folder = Annotated[Path, typer.Option("--dir", help="The federation's directory.")]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, max=1000, help="How many nodes.")]
+NodeNumber = Annotated[int, typer.Argument(metavar="K", min=0, help="The node's number, from 0.")]
+HERE = Path("federation")
+LOOK, ASK = 0.5, 10.0  # seconds between looks at the run directory, and between questions to Flower
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")],
+    nodes: Nodes = 5,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="A name or IP address of the server; may be given several times.")
+    ] = None,
+    listen: Annotated[str, typer.Option("--listen", help="Where the server listens; 0.0.0.0: everywhere.")] = "",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The server's port.")] = PORT,
+) -> None:
+    """Make keys, certificates and start scripts for a new federation.
+
+    Copy DIR/server and DIR/node-K to their machines, and nothing else; DIR/ca.key stays where it is. Without
+    `--host` everything listens on 127.0.0.1 only.
+
+    Examples:
+
+    * `rebafl federation init fed --nodes 5`
+
+    * `rebafl federation init fed --nodes 20 --host fl.example.org --host 192.0.2.7 --port 9092`
+    """
+    hosts = tuple(host or ())
+    if port + nodes > 65535:
+        raise UserError(f"--port {port} leaves no room for {nodes} nodes above it; choose a lower one.")
+    ports = tuple(range(port + 1, port + 1 + nodes))
+    create(folder, Plan(nodes, hosts, listen or ("0.0.0.0" if hosts else "127.0.0.1"), port, ports))
+    out.print(Text(f"{folder}/server    start it there: ./start.sh"), soft_wrap=True)
+    out.print(Text(f"{folder}/node-K    K = 0 to {nodes - 1}, one a device: ./start.sh"), soft_wrap=True)
+    out.print(Text(f"Then, on the server: rebafl federation run --dir {folder} dataset=… rounds=…"), soft_wrap=True)
+
+
+@app.command()
+def up(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="Settings of the run.")] = None,
+    nodes: Nodes = 5,
+    data: Annotated[str, typer.Option("--data", help="The data set, or a path.")] = "fashion-mini",
+    folder: Folder = HERE,
+    detach: Annotated[bool, typer.Option("--detach", help="Come back once the run was submitted.")] = False,
+) -> None:
+    """Start a whole federation on 127.0.0.1 and train: a server and nodes with TLS and keys, as on real machines.
+
+    The same command goes on with a run that was stopped. Killed nodes and a killed server cost no finished round.
+
+    Examples:
+
+    * `rebafl federation up --nodes 5 --data fashion-mini`
+
+    * `rebafl federation up --nodes 3 rounds=4 algorithm=scaffold model=mlp partition.samples=60 --dir fed3`
+
+    * in another terminal: `rebafl federation status`, `rebafl federation kill-node 2`, `rebafl federation down`
+    """
+    settings, plain = _settings(words or [], nodes, data)
+    federation = open_or_create(folder, nodes)
+    federation.begin(plain)
+    again = f"rebafl federation status --dir {folder}   (stop: rebafl federation down --dir {folder})"
+    try:
+        say("The server and the nodes are starting; the first round takes the longest.")
+        need_submitted(federation.server, 90)
+        if detach:
+            say(f"Training goes on by itself. Look with: {again}")
+            return
+        _watch(federation, settings)
+    except KeyboardInterrupt:
+        say(f"\nTraining goes on by itself. Look with: {again}")
+        raise typer.Exit(130) from None
+    except UserError:
+        federation.down()
+        raise
+    federation.down()
+    say(f"Finished, and the federation is down. See: rebafl compare {federation.out}")
+
+
+@app.command()
+def run(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="Settings of the run.")] = None,
+    folder: Folder = HERE,
+) -> None:
+    """On the server's machine: ask for a run, and submit it. It goes on by itself after the server restarts.
+
+    Example: `rebafl federation run --dir fed dataset=fashion-mini rounds=50 deadline=120`
+    """
+    federation = Federation(folder)
+    _, plain = _settings(words or [], federation.plan.nodes)
+    federation.submit(plain)
+    say(f"Submitted. Look with: rebafl federation status --dir {folder}")
+
+
+@app.command()
+def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
+    """Who is there, and how far the run is.
+
+    Example: `rebafl federation status --json`
+    """
+    found = Federation(folder).status()
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("", "process here", "counted as connected by the server")
+    server = found["server"]
+    table.add_row("server", _coloured(server["process"]), "" if server["answers"] else "[red]it does not answer")
+    for number, node in found["nodes"].items():
+        table.add_row(f"node {number}", _coloured(node["process"]), "yes" if node["connected"] else "[yellow]no")
+    show(table)
+    done = f"{found['rounds']} of {found['of'] or '?'} rounds finished"
+    out.print(done + (f", accuracy {found['accuracy']:.2f}" if found["accuracy"] is not None else ""))
+    if found["problem"]:
+        out.print(Text(f"Problem: {found['problem']}", "red"), soft_wrap=True)
+
+
+@app.command("kill-node")
+def kill_node(number: NodeNumber, folder: Folder = HERE) -> None:
+    """Kill a node and everything it started with SIGKILL, as if it lost power.
+
+    Example: `rebafl federation kill-node 2`
+    """
+    federation = Federation(folder)
+    federation.need_up()
+    federation.number(f"node-{number}")
+    federation.kill(f"node-{number}")
+    say(f"Node {number} is dead. Bring it back with: rebafl federation start-node {number} --dir {folder}")
+
+
+@app.command("start-node")
+def start_node(number: NodeNumber, folder: Folder = HERE) -> None:
+    """Bring a killed node back. The server lets it in once it has noticed the loss: up to a minute later.
+
+    Example: `rebafl federation start-node 2`
+    """
+    federation = Federation(folder)
+    federation.need_up()
+    federation.number(f"node-{number}")
+    federation.start(f"node-{number}")
+    say(f"Node {number} is starting; it takes part again within about a minute.")
+
+
+@app.command("kill-server")
+def kill_server(folder: Folder = HERE) -> None:
+    """Kill the server and everything it started with SIGKILL.
+
+    Example: `rebafl federation kill-server`, then `rebafl federation start-server`
+    """
+    Federation(folder).kill("server")
+    say(f"The server is dead. Bring it back with: rebafl federation start-server --dir {folder}")
+
+
+@app.command("start-server")
+def start_server(folder: Folder = HERE) -> None:
+    """Bring a killed server back; the run goes on from its last finished round.
+
+    Example: `rebafl federation start-server`
+    """
+    federation = Federation(folder)
+    federation.need_up()
+    federation.start("server")
+    say("The server is starting; the run goes on from its last finished round.")
+
+
+@app.command()
+def down(folder: Folder = HERE) -> None:
+    """Stop the federation: the processes that `up` and `start-node` started in this directory, and no others.
+
+    Example: `rebafl federation down`
+    """
+    federation = Federation(folder)
+    federation.need_up()
+    say(f"Stopped {federation.down()} processes and all they had started. The run is kept in {federation.out}.")
+
+
+def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, Plain]:
+    """The run's settings, checked, and the run config that says the same to Flower."""
+    names = {field.name: field.name.replace("_", "-") for field in fields(Options)}
+    chosen, rest = {}, []
+    for word in words:
+        key = word.partition("=")[0].replace("-", "_")
+        if key in ("out", "members"):
+            raise UserError(f"{key} is decided by --dir.")
+        if key in names and "=" in word:
+            chosen[names[key]] = next(iter(parse_assignments([word.replace(word.partition("=")[0], key, 1)]).values()))
+        else:
+            rest.append(word)
+    parse_assignments(rest)
+    rest = [*([f"dataset={data}"] if data else []), f"partition.clients={nodes}", "rounds=10", *rest]
+    plain = {"deadline": 60.0, "min-nodes": min(2, nodes), **chosen, WORDS: shlex.join(rest)}
+    settings, _ = read_run_config(plain)
+    if settings.partition.clients != nodes:
+        raise UserError(f"partition.clients={settings.partition.clients}, but there are {nodes} nodes.")
+    check_name(settings.dataset)
+    return settings, {"rounds": settings.rounds, **plain}
+
+
+def _watch(federation: Federation, settings: Settings) -> None:
+    """Show round after round until the last; a run that ends before that is an error."""
+    record, asked = Record(federation.out), time.monotonic()
+    while not record.begun:
+        asked = _still_going(federation, 0, settings.rounds, asked)
+        time.sleep(LOOK)
+    shown = len(record.rounds())
+    with Display(settings, federation.out, silent=False) as display:
+        display.listen("start", {"round": shown, "warnings": record.environment().get("warnings", [])})
+        while shown < settings.rounds:
+            lines = record.rounds()
+            for line in lines[shown:]:
+                display.listen("round", line)
+            shown = len(lines)
+            asked = _still_going(federation, shown, settings.rounds, asked)
+            time.sleep(LOOK)
+
+
+def _still_going(federation: Federation, done: int, rounds: int, asked: float) -> float:
+    """Raise if the run is over too soon; returns when Flower was asked last, which is not done often."""
+    if not federation.is_up:
+        raise UserError(f"The federation was taken down after {done} of {rounds} rounds.")
+    if done < rounds and time.monotonic() - asked > ASK:
+        asked = time.monotonic()
+        if (reason := federation.ended()) is not None:
+            raise UserError(f"The run ended after {done} of {rounds} rounds. {reason or 'Flower does not say why.'}")
+    return asked
+
+
+def _coloured(word: str) -> str:
+    return {"alive": "[green]alive", "dead": "[red]dead"}.get(word, word)

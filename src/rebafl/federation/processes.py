@@ -1,0 +1,141 @@
+"""Which processes are ours? Those that were written down when they were started, and still are what they were."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+GRACE = 8.0  # seconds to end by itself
+_children: list[
+    subprocess.Popen[bytes]
+] = []  # those of this process, so that Python does not mourn them while they run
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that leads a group of its own. Number, start and command together belong to no other process."""
+
+    pid: int
+    began: float
+    command: tuple[str, ...]
+
+    @staticmethod
+    def read(found: Mapping[str, Any]) -> Started:
+        return Started(int(found["pid"]), float(found["began"]), tuple(map(str, found["command"])))
+
+    def process(self) -> psutil.Process | None:
+        """The process itself, if it still runs and no other has taken its number."""
+        try:
+            process = psutil.Process(self.pid)
+            # the system's idea of when it booted, from which starts are counted, may move by a second
+            same = abs(process.create_time() - self.began) < 2 and tuple(process.cmdline()) == self.command
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+    @property
+    def alive(self) -> bool:
+        return self.process() is not None
+
+
+def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Started:
+    """Start a command in a session of its own, so that it outlives this terminal and can be stopped as a whole.
+
+    It must be a program itself, not a script that names one: its command line is what it is known by.
+    """
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children.append(child)
+    return Started(child.pid, psutil.Process(child.pid).create_time(), tuple(command))
+
+
+def kill(started: Iterable[Started]) -> None:
+    """As if the power went: SIGKILL for each process and all it started, at once."""
+    family = _families(started)
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(family, timeout=GRACE)
+    _bury()
+
+
+def stop(started: Iterable[Started]) -> None:
+    """Ask each process and all it started to end; kill what does not."""
+    family = _families(started)
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+    _, left = psutil.wait_procs(family, timeout=GRACE)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=GRACE)
+    _bury()
+
+
+def _bury() -> None:
+    """Forget the children that ended, so that no zombies are left."""
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def _families(started: Iterable[Started]) -> list[psutil.Process]:
+    """The processes that are still ours, with their groups and descendants, parents first."""
+    found: dict[int, psutil.Process] = {}
+    for each in started:
+        if (leader := each.process()) is None:
+            continue
+        with contextlib.suppress(psutil.Error):
+            for process in (leader, *leader.children(recursive=True)):
+                found[process.pid] = process
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+                if os.getpgid(process.pid) == each.pid:
+                    found.setdefault(process.pid, process)
+    return list(found.values())
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that nobody uses now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def is_taken(port: int, host: str = "127.0.0.1") -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as each:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            each.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+def wait_until(ready: Any, seconds: float, every: float = 0.2) -> bool:
+    """Poll until `ready()` or the time is over."""
+    until = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > until:
+            return False
+        time.sleep(every)
+    return True

@@ -1,0 +1,78 @@
+"""Who may talk to the server? This starts Flower's SuperLink so that other machines reach nothing but its Fleet API.
+
+Flower serves three interfaces on one port. The Fleet API, for nodes, checks each request's signature; the others,
+which submit runs and add keys, ask nobody who they are. So those are left to this machine. Once the SuperLink is up,
+exactly the keys of the allow-list are registered with it (one taken off the list is removed), and the run that was
+asked for last goes on.
+
+    python -m rebafl.federation.superlink SERVER-FOLDER <options of flower-superlink>
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from .control import Link, register
+from .credentials import read_allowed
+from .layout import ALLOWED
+from .runs import go_on
+
+FLEET = "/v1/fleet/"
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def guarded(app: App) -> App:
+    """The same application, but for peers elsewhere only its Fleet API exists."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or is_here(scope) or scope.get("path", "").startswith(FLEET):
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 403, "headers": []})
+            await send({"type": "http.response.body", "body": b"only for nodes"})
+
+    return serve
+
+
+def is_here(scope: Scope) -> bool:
+    """Does the connection come from this machine? Its own address cannot be forged over TCP."""
+    peer = (scope.get("client") or ("",))[0]
+    try:
+        return ipaddress.ip_address(peer).is_loopback or peer == (scope.get("server") or ("",))[0]
+    except ValueError:
+        return False
+
+
+def _look_after(folder: Path, port: int, allowed: dict[int, bytes]) -> None:
+    """Beside the SuperLink, once it answers: the keys, then the run."""
+    register(Link(f"127.0.0.1:{port}", folder / "ca.crt"), allowed)
+    print(f"{len(allowed)} node keys are registered.", file=sys.stderr, flush=True)
+    go_on(folder, port)
+
+
+def main() -> None:
+    import uvicorn
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    folder = Path(sys.argv.pop(1)).resolve()
+    allowed = read_allowed(folder / ALLOWED)
+    serve = uvicorn.run
+
+    def run(app: App, **options: Any) -> None:
+        threading.Thread(target=_look_after, args=(folder, options["port"], allowed), daemon=True).start()
+        serve(guarded(app), **options)
+
+    setattr(uvicorn, "run", run)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""How does a federation go? Round after round over Flower's grid, each closed at its deadline and committed.
+
+A round asks the clients that are connected, waits for their replies until the deadline and no longer, and is
+closed as in the simulator. Replies are looked for by the message they answer, and those of earlier rounds
+are not looked for any more: a straggler's upload cannot get into a later round.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from ..algorithm import Sent, Server
+from ..config import Plain, plain
+from ..data import Data
+from ..engines import InProcess, Outcome
+from ..engines.work import failure_text
+from ..errors import UserError
+from ..experiment import Experiment, prepare
+from ..local import one_thread
+from ..models import Factory
+from ..participation import Roster
+from ..record import Record
+from ..rounds import FEDERATION, Checks, check_same, close_round, open_record, taken
+from ..settings import Settings
+from .members import TABLE, Bound, Claimed, read_members
+from .options import Options
+from .records import Order, failure_of, read_reply, to_json
+
+log = logging.getLogger("flwr")
+
+POLL = 1.0  # seconds between two looks for replies or for nodes
+GRACE = 10.0  # seconds that a message outlives its round, so that the last look at it finds it
+HANDOVER = 30.0  # seconds to wait for a server that was just killed to let go of the run directory
+FAILURE = "failure.txt"
+GONE = {3, 4, 5}  # Flower's error codes for a node or a message that is not there any more
+
+
+def federate(
+    grid: Grid, settings: Settings, options: Options, data: Data | None = None, model: Factory | None = None
+) -> Record:
+    """Run, or go on with, the federation in directory `options.out`, up to `settings.rounds` rounds."""
+    record = Record(Path(options.out))
+    check_same(record, settings)
+    with one_thread():
+        experiment = prepare(settings, data, model, log.info)
+    with record.locked(HANDOVER), one_thread(), _failure_noted(record):
+        check_same(record, settings)
+        server = open_record(record, experiment, {"run": uuid.uuid4().hex, **plain(options)})
+        for warning in experiment.warnings:
+            log.warning("%s", warning)
+        run = Federation(grid, experiment, options, record)
+        log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
+        while record.round < settings.rounds:
+            server = run.round(server)
+    return record
+
+
+@contextmanager
+def _failure_noted(record: Record) -> Iterator[None]:
+    """Leave the reason why a run ended early in its directory: Flower may show what a ServerApp says to nobody."""
+    note = record.path / FAILURE
+    note.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        if record.begun:
+            with suppress(OSError):  # the disk may be full, which is then the reason
+                note.write_text(f"{error if isinstance(error, UserError) else failure_text(error)}\n", encoding="utf-8")
+        raise
+
+
+@dataclass
+class Answers:
+    """What came back: replies, why there is none, and those that could not even be read; by client or node."""
+
+    replies: dict[int, Message]
+    missing: dict[int, str]
+    broken: dict[int, str]
+
+
+class Federation:
+    """The server's side of a run."""
+
+    def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record) -> None:
+        self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
+        self.engine = InProcess(experiment.work)  # for scores only
+        clients = experiment.task.clients
+        self.members = (
+            Bound(read_members(Path(options.members), clients))
+            if options.members
+            else Claimed(record.path / TABLE, clients, self._introductions)
+        )
+        self.run = str(record.environment()[FEDERATION]["run"])
+        self.last_taken = {client: line["round"] for line in record.rounds() for client in taken(line)}
+        self.in_vain = 0
+        self.began, self.first = time.perf_counter(), record.round
+        samples = options.max_samples or len(experiment.work.data.y_train)
+        self.checks = Checks(samples, options.max_norm or math.inf, states=False)
+
+    def round(self, server: Server) -> Server:
+        """Ask those who are there, wait until the deadline, close the round."""
+        began, number = time.perf_counter(), self.record.round + 1
+        chosen = self.experiment.roster(number).trains
+        asked = self._gather(chosen) if chosen else {}
+        answers = ask(self.grid, self._orders(server, number, asked), self.options.deadline)
+        outcomes, fresh = self._outcomes(number, asked, answers)
+        who = Roster(tuple(asked), tuple(client for client in asked if client not in answers.missing))
+        notes: Plain = {"missing": answers.missing} if answers.missing else {}
+        if fresh:
+            notes["restarted"] = fresh
+        server, line = close_round(
+            self.experiment, self.engine, self.record, server, who, outcomes, began, self.checks, notes
+        )
+        self.last_taken |= dict.fromkeys(taken(line), number)
+        self._report(line)
+        if chosen:
+            self._mind(line)
+        return server
+
+    def _gather(self, chosen: tuple[int, ...]) -> dict[int, int]:
+        """The chosen clients that are connected, and their nodes; waits until there are enough, but not for ever."""
+        until, wanted = time.monotonic() + self.options.wait, self.options.min_nodes
+        said = False
+        while True:
+            there = self.members.clients(self.grid.get_nodes())
+            asked = {client: there[client] for client in sorted(chosen) if client in there}
+            if len(there) >= wanted and asked:
+                return asked
+            if time.monotonic() >= until:
+                raise UserError(
+                    f"Only {len(there)} of at least {wanted} nodes were connected after {self.options.wait:g} s; "
+                    "start more nodes, or lower min-nodes, and run the same command again to go on."
+                )
+            if not said:
+                log.info("Waiting for nodes: %s of at least %s are connected.", len(there), wanted)
+                said = True
+            time.sleep(POLL)
+
+    def _orders(self, server: Server, number: int, asked: Mapping[int, int]) -> dict[int, Message]:
+        algorithm, data = self.experiment.settings.algorithm, self.experiment.work.data
+        sent = Sent(server.weights, algorithm.broadcast(server))
+        stateful = bool(algorithm.client_state(server))
+        inputs = to_json(plain(data.inputs))
+        orders = {}
+        for client, node in asked.items():
+            state = self.last_taken.get(client, 0) if stateful else 0
+            order = Order(self.run, client, number, state, inputs, data.digest, sent)
+            orders[client] = self._message(order.record(), node, "train", str(number))
+        return orders
+
+    def _message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
+        return Message(content, node, kind, ttl=self.options.deadline + GRACE, group_id=group)
+
+    def _outcomes(self, number: int, asked: Mapping[int, int], answers: Answers) -> tuple[list[Outcome], list[int]]:
+        """What became of each client that answered, in client-id order; and who had lost its state."""
+        outcomes, fresh = [], []
+        for client, node in asked.items():
+            if client in answers.broken:
+                outcomes.append(Outcome(client, failure=answers.broken[client]))
+            elif client in answers.replies:
+                outcome, restarted = _outcome(answers.replies[client], client, node, number)
+                outcomes.append(outcome)
+                fresh += [client] if restarted else []
+        return outcomes, fresh
+
+    def _introductions(self, nodes: list[int]) -> dict[int, int | None]:
+        """What these nodes say of themselves."""
+        log.info("Asking %s new nodes which part of the data they hold.", len(nodes))
+        queries = {node: self._message(RecordDict(), node, "query", "0") for node in nodes}
+        answers = ask(self.grid, queries, self.options.deadline)
+        return {node: _introduced(reply) for node, reply in answers.replies.items()}
+
+    def _report(self, line: Plain) -> None:
+        done, rounds = line["round"], self.experiment.settings.rounds
+        each = (time.perf_counter() - self.began) / (done - self.first)
+        log.info(
+            "Round %s/%s: %s of %s clients used, accuracy %.2f, %.0f s; about %.0f min left.",
+            done, rounds, len(taken(line)), len(line["active"]), line["accuracy"], line["seconds"],
+            each * (rounds - done) / 60,
+        )  # fmt: skip
+        for client, reason in {**line.get("missing", {}), **line["refused"]}.items():
+            log.warning("Round %s: client %s was left out: %s.", done, client, reason)
+
+    def _mind(self, line: Plain) -> None:
+        """Rounds in vain are borne for a while only."""
+        self.in_vain = 0 if line["updated"] else self.in_vain + 1
+        if self.in_vain >= self.options.patience:
+            reasons = {**line.get("missing", {}), **line["refused"]}
+            last = "; ".join(f"client {client}: {reason}" for client, reason in list(reasons.items())[:3])
+            raise UserError(
+                f"{self.in_vain} rounds in a row brought no usable reply ({last or line.get('discarded', 'nobody')}); "
+                "put that right, or raise deadline, and run the same command again to go on."
+            )
+
+
+def ask(grid: Grid, messages: Mapping[int, Message], deadline: float) -> Answers:
+    """Send these messages and collect the replies that come before the deadline.
+
+    Each reply is fetched by itself, so that one that cannot be read does not take others with it.
+    """
+    until = time.monotonic() + deadline
+    answers = Answers({}, {}, {})
+    pending: dict[str, int] = {}
+    for key, message in messages.items():
+        sent = list(grid.push_messages([message]))
+        if sent and sent[0]:
+            pending[sent[0]] = key
+        else:
+            answers.missing[key] = "the message could not be sent"
+    while pending:
+        for sent_id, key in list(pending.items()):
+            _fetch(grid, sent_id, key, answers)
+            if key in answers.replies or key in answers.broken or key in answers.missing:
+                del pending[sent_id]
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        if pending:
+            time.sleep(min(POLL, left))
+    answers.missing |= dict.fromkeys(pending.values(), f"no reply within {deadline:g} s")
+    answers.missing = dict(sorted(answers.missing.items()))
+    return answers
+
+
+def _fetch(grid: Grid, sent_id: str, key: int, answers: Answers) -> None:
+    try:
+        found = [reply for reply in grid.pull_messages([sent_id]) if reply.metadata.reply_to_message_id == sent_id]
+    except (httpx.HTTPError, OSError):  # the SuperLink itself does not answer
+        raise
+    except Exception as error:  # a node may send anything
+        answers.broken[key] = f"the reply cannot be read ({type(error).__name__}: {error})"[:300]
+        return
+    for reply in found:
+        if reply.has_error() and reply.error.code in GONE:
+            answers.missing[key] = f"the node or its reply is gone (Flower's error {reply.error.code})"
+        else:
+            answers.replies[key] = reply
+
+
+def _outcome(reply: Message, client: int, node: int, number: int) -> tuple[Outcome, bool]:
+    """A reply, checked; and whether the client had to start afresh."""
+    if reply.has_error():
+        reason = " ".join((reply.error.reason or "").split())[:300]
+        return Outcome(client, failure=f"its app failed with Flower's error {reply.error.code}: {reason}"), False
+    if reply.metadata.src_node_id != node:
+        return Outcome(client, failure="the reply came from another node"), False
+    try:
+        if failure := failure_of(reply.content):
+            return Outcome(client, failure=failure[:300]), False
+        read = read_reply(reply.content, client, number)
+    except Exception as error:  # a node may send anything
+        return Outcome(client, failure=f"malformed: {error}"[:300]), False
+    return Outcome(client, read.upload), read.fresh
+
+
+def _introduced(reply: Message) -> int | None:
+    if reply.has_error():
+        return None
+    note = reply.content.config_records.get("note")
+    said = note.get("partition-id") if note else None
+    return said if type(said) is int else None
