@@ -8,6 +8,7 @@ import ssl
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -106,12 +107,10 @@ def test_the_scripts_and_the_examples_can_be_read(tmp_path):
 
 def test_only_a_process_that_is_what_was_started_is_touched():
     own = psutil.Process()
-    right = Started(own.pid, own.create_time(), tuple(own.cmdline()))
+    right = Started.now(own.pid, own.cmdline())
     assert right.alive
-    for wrong in (
-        Started(own.pid, own.create_time() - 100, right.command),
-        Started(own.pid, own.create_time(), ("/bin/sh", "start.sh")),
-    ):
+    for change in ({"began": right.began - 1}, {"command": ("/bin/sh", "start.sh")}, {"boot": "another"}):
+        wrong = replace(right, **change)
         assert not wrong.alive
         processes.kill([wrong])  # would end this very test
         processes.stop([wrong])
