@@ -781,8 +781,8 @@ def test_three_rounds_on_real_nodes_give_the_simulators_bits(tmp_path, flower):
     until = time.monotonic() + 60
     while not listening(link) and time.monotonic() < until:
         time.sleep(0.2)
-    words = "training.epochs=1 partition.samples=200"
-    config = {"dataset": "fashion-mini", "rounds": 3, "partition.clients": 2, "settings": words}
+    words = "training.epochs=1 partition=pathological partition.clients=2 partition.samples=200"
+    config = {"dataset": "fashion-mini", "rounds": 3, "settings": words}
     changes = " ".join(f"{key}={json.dumps(value)}" for key, value in {**config, "out": str(tmp_path / "run")}.items())
     command = ["flwr", "run", str(Path(__file__).parents[1]), "--stream", "--run-config", changes]
     told = subprocess.run(command, capture_output=True, text=True, timeout=240)

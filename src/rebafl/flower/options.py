@@ -2,7 +2,7 @@
 
 Flower's run config is flat and holds single values only, and a key can be changed on the command line only if
 `pyproject.toml` lists it. So what is often changed is listed there, and `settings` takes everything else, in
-the words of `rebafl run`: `settings = "algorithm.mu=0.2 partition.classes=3"`.
+the words of `rebafl run`: `settings = "algorithm.mu=0.2 training.epochs=1"`.
 """
 
 from __future__ import annotations
