@@ -8,6 +8,7 @@ import ssl
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -21,13 +22,14 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key, lo
 
 from rebafl.cli.main import app
 from rebafl.errors import UserError
-from rebafl.federation import layout, processes
+from rebafl.federation import processes
 from rebafl.federation.control import connected
-from rebafl.federation.credentials import make_node_key, read_allowed
+from rebafl.federation.credentials import make_node_key
 from rebafl.federation.layout import Plan, create, read_plan
 from rebafl.federation.local import Federation, open_or_create
 from rebafl.federation.processes import Started, free_ports, wait_until
 from rebafl.federation.superlink import guarded
+from rebafl.flower.members import read_keys
 
 BIN = Path(sys.executable).parent
 SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))
@@ -72,7 +74,7 @@ def test_the_server_certificate_is_for_loopback_and_the_given_hosts(tmp_path):
 
 def test_the_members_are_the_nodes_keys(tmp_path):
     create(tmp_path / "fed", SMALL)
-    allowed = read_allowed(tmp_path / "fed/server/members.toml")
+    allowed = read_keys(tmp_path / "fed/server/members.toml")
     for number in range(2):
         private = load_ssh_private_key((tmp_path / f"fed/node-{number}/node.key").read_bytes(), None)
         assert private.public_key() == load_pem_public_key(allowed[number])
@@ -105,12 +107,10 @@ def test_the_scripts_and_the_examples_can_be_read(tmp_path):
 
 def test_only_a_process_that_is_what_was_started_is_touched():
     own = psutil.Process()
-    right = Started(own.pid, own.create_time(), tuple(own.cmdline()))
+    right = Started.now(own.pid, own.cmdline())
     assert right.alive
-    for wrong in (
-        Started(own.pid, own.create_time() - 100, right.command),
-        Started(own.pid, own.create_time(), ("/bin/sh", "start.sh")),
-    ):
+    for change in ({"began": right.began - 1}, {"command": ("/bin/sh", "start.sh")}, {"boot": "another"}):
+        wrong = replace(right, **change)
         assert not wrong.alive
         processes.kill([wrong])  # would end this very test
         processes.stop([wrong])
@@ -170,10 +170,14 @@ def test_a_taken_port_is_said(tmp_path):
     assert not Federation(tmp_path / "fed").is_up
 
 
-def test_without_flower_it_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(layout, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'rebafl\[flower\]'"):
-        create(tmp_path / "fed", SMALL)
+def test_without_flower_the_commands_are_there_and_say_how_to_get_it(tmp_path):
+    absent = "import sys; sys.modules.update(dict.fromkeys(('flwr', 'cryptography', 'httpx', 'uvicorn')))"
+    program = [sys.executable, "-c", f"{absent}; from rebafl.cli import main; main()", "federation"]
+    for words in (["init", "fed"], ["up", "--nodes", "2"], ["status"]):
+        done = subprocess.run([*program, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert "install it with: pip install 'rebafl[flower]'" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 # --- who may talk to the server
@@ -219,7 +223,7 @@ def running(tmp_path_factory):
 
 
 def members(federation):
-    return connected(federation.link, read_allowed(federation.server / "members.toml"))
+    return connected(federation.link, read_keys(federation.server / "members.toml"))
 
 
 def count(federation):
@@ -306,7 +310,7 @@ def test_a_node_cannot_speak_for_another(running):
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-    allowed = read_allowed(running.server / "members.toml")
+    allowed = read_keys(running.server / "members.toml")
     with running.link.client() as control:
         numbers = {bytes(n.public_key): n.node_id for n in control.ListNodes(ListNodesRequest()).nodes_info}
     own, other = numbers[allowed[1]], numbers[allowed[2]]

@@ -21,6 +21,7 @@ from ..federation.local import Federation, open_or_create
 from ..federation.runs import need_submitted
 from ..flower.options import WORDS, Options, read_run_config
 from ..record import Record
+from ..rounds import check_same
 from ..settings import Settings
 from .terminal import HELP, AsJson, Display, out, say, show
 
@@ -91,6 +92,7 @@ def up(
     """
     settings, plain = _settings(words or [], nodes, data)
     federation = open_or_create(folder, nodes)
+    check_same(Record(federation.out), settings)
     federation.begin(plain)
     again = f"rebafl federation status --dir {folder}   (stop: rebafl federation down --dir {folder})"
     try:
@@ -120,7 +122,8 @@ def run(
     Example: `rebafl federation run --dir fed dataset=fashion-mini rounds=50 deadline=120`
     """
     federation = Federation(folder)
-    _, plain = _settings(words or [], federation.plan.nodes)
+    settings, plain = _settings(words or [], federation.plan.nodes)
+    check_same(Record(federation.out), settings)
     federation.submit(plain)
     say(f"Submitted. Look with: rebafl federation status --dir {folder}")
 

@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..config import read_toml
 from ..errors import UserError
 
 YEARS = 5
@@ -72,17 +71,6 @@ def make_node_key(folder: Path, name: str) -> str:
     )
     line = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{line.decode()} {name}"
-
-
-def read_allowed(path: Path) -> dict[int, bytes]:
-    """Client number -> public key (PEM, as Flower keeps it) of the nodes that may join."""
-    try:
-        lines = {int(client): str(line).encode() for client, line in read_toml(path)["clients"].items()}
-        keys = {client: serialization.load_ssh_public_key(line) for client, line in lines.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} is no list of node keys ({error}); restore it.") from None
-    pem, info = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    return {client: key.public_bytes(pem, info) for client, key in keys.items()}
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

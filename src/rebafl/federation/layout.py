@@ -13,7 +13,6 @@ from string import Template
 
 from ..config import write_toml
 from ..errors import UserError, exists
-from .credentials import make_authority, make_node_key, make_server_certificate
 
 DESCRIPTION, ALLOWED = "federation.json", "members.toml"
 PORT = 9092
@@ -56,6 +55,8 @@ def create(folder: Path, plan: Plan) -> None:
 
 
 def _fill(folder: Path, plan: Plan) -> None:
+    from .credentials import make_authority, make_node_key, make_server_certificate  # its library comes with Flower
+
     make_authority(folder / "ca.crt", folder / "ca.key")
     server = _machine(folder, "server")
     make_server_certificate(folder / "ca.crt", folder / "ca.key", server, (*plan.hosts, COMPOSE_NAME))

@@ -23,24 +23,29 @@ _children: list[
 
 @dataclass(frozen=True)
 class Started:
-    """A process that leads a group of its own. Number, start and command together belong to no other process."""
+    """A process that leads a group of its own. Number, start, boot and command together belong to no other process."""
 
     pid: int
-    began: float
+    began: int
+    """In ticks since the machine started; the time of day of that start is not reliable, it moves with the clock."""
+    boot: str
     command: tuple[str, ...]
 
     @staticmethod
     def read(found: Mapping[str, Any]) -> Started:
-        return Started(int(found["pid"]), float(found["began"]), tuple(map(str, found["command"])))
+        return Started(int(found["pid"]), int(found["began"]), str(found["boot"]), tuple(map(str, found["command"])))
+
+    @staticmethod
+    def now(pid: int, command: Sequence[str]) -> Started:
+        return Started(pid, _ticks(pid), _boot(), tuple(command))
 
     def process(self) -> psutil.Process | None:
         """The process itself, if it still runs and no other has taken its number."""
         try:
             process = psutil.Process(self.pid)
-            # the system's idea of when it booted, from which starts are counted, may move by a second
-            same = abs(process.create_time() - self.began) < 2 and tuple(process.cmdline()) == self.command
+            same = (_ticks(self.pid), _boot(), tuple(process.cmdline())) == (self.began, self.boot, self.command)
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None
 
     @property
@@ -64,7 +69,16 @@ def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], 
             start_new_session=True,
         )
     _children.append(child)
-    return Started(child.pid, psutil.Process(child.pid).create_time(), tuple(command))
+    return Started.now(child.pid, command)
+
+
+def _ticks(pid: int) -> int:
+    """When a process began, in ticks since the machine started: the 22nd value in its line."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def kill(started: Iterable[Started]) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from ..flower.members import read_keys
 from .control import Link, register
-from .credentials import read_allowed
 from .layout import ALLOWED
 from .runs import go_on
 
@@ -63,7 +63,7 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     folder = Path(sys.argv.pop(1)).resolve()
-    allowed = read_allowed(folder / ALLOWED)
+    allowed = read_keys(folder / ALLOWED)
     serve = uvicorn.run
 
     def run(app: App, **options: Any) -> None:
