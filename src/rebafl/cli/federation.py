@@ -86,7 +86,7 @@ def up(
 
     * `rebafl federation up --nodes 5 --data fashion-mini`
 
-    * `rebafl federation up --nodes 3 rounds=4 algorithm=scaffold model=mlp partition.samples=60 --dir fed3`
+    * `rebafl federation up --nodes 3 rounds=4 algorithm=scaffold model=mlp training.epochs=1 --dir fed3`
 
     * in another terminal: `rebafl federation status`, `rebafl federation kill-node 2`, `rebafl federation down`
     """
@@ -222,7 +222,10 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
         else:
             rest.append(word)
     parse_assignments(rest)
-    rest = [*([f"dataset={data}"] if data else []), f"partition.clients={nodes}", "rounds=10", *rest]
+    chosen_split = any(word.startswith("partition") for word in rest)
+    # the paper's split gives a client two classes: among few nodes some class would have no holder
+    split = [] if chosen_split else ["partition=dirichlet"]
+    rest = [*([f"dataset={data}"] if data else []), *split, f"partition.clients={nodes}", "rounds=10", *rest]
     plain = {"deadline": 60.0, "min-nodes": min(2, nodes), **chosen, WORDS: shlex.join(rest)}
     settings, _ = read_run_config(plain)
     if settings.partition.clients != nodes:
