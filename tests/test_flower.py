@@ -391,6 +391,14 @@ def test_too_few_nodes_are_waited_for_but_not_for_ever(config):
     assert not failure.exists()
 
 
+def test_chosen_clients_that_are_not_there_are_away(tmp_path, config):
+    """Enough nodes are connected, but in round 2 only such are chosen as are not."""
+    (tmp_path / "trace.csv").write_text("client,round\n0,1\n3,2\n1,3\n")
+    words = f"{config['settings']} participation=trace participation.path={tmp_path / 'trace.csv'}"
+    rows = lines(run(config, FakeGrid(nodes_of(config)[:3]), settings=words).path)
+    assert [(row["active"], row["updated"]) for row in rows] == [([0], True), ([], False), ([1], True)]
+
+
 def test_a_node_that_comes_back_takes_part_again(config):
     class Coming(FakeGrid):
         def get_nodes(self):

@@ -104,6 +104,8 @@ class Display:
             self.progress.start()
 
     def _round(self, line: Mapping[str, Any]) -> None:
+        for client, reason in line.get("missing", {}).items():  # of a federation
+            self.say(f"Round {line['round']}: client {client} did not answer: {reason}", "yellow")
         for client, reason in line["refused"].items():
             self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
         if not line["updated"]:

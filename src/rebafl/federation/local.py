@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import Plain
 from ..errors import UserError, exists
-from ..record import Record
+from ..record import Record, write_whole
 from . import processes
 from .control import Link, connected
 from .layout import ALLOWED, DESCRIPTION, Plan, create, machines, need_flower, read_plan
@@ -155,10 +155,8 @@ class Federation:
         return "alive" if self.alive(name) else "dead" if name in self.started() else "not started here"
 
     def _note(self, found: Mapping[str, Started]) -> None:
-        path = self.folder / STATE
-        aside = path.with_suffix(".aside")
-        aside.write_text(json.dumps({name: asdict(each) for name, each in found.items()}, indent=1), encoding="utf-8")
-        aside.replace(path)
+        text = json.dumps({name: asdict(each) for name, each in found.items()}, indent=1)
+        write_whole(self.folder / STATE, text.encode())
 
 
 def open_or_create(folder: Path, nodes: int) -> Federation:

@@ -16,7 +16,7 @@ import tomli_w
 
 from ..config import Plain, read_toml
 from ..errors import UserError, exists
-from ..record import Record
+from ..record import Record, write_whole
 from ..version import VERSION
 from .layout import ALLOWED
 from .processes import wait_until
@@ -33,10 +33,8 @@ def ask_for(server: Path, config: Plain, out: Path, components: Mapping[str, str
     project = {"name": "rebafl-federation", "version": VERSION, "description": "A run of rebafl", "license": "MIT"}
     app = {"publisher": "rebafl", "components": dict(components), "config": config}
     (server / APP).mkdir(exist_ok=True)
-    target = server / APP / "pyproject.toml"
-    aside = target.with_suffix(".aside")
-    aside.write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}), encoding="utf-8")
-    aside.replace(target)
+    text = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+    write_whole(server / APP / "pyproject.toml", text.encode())
 
 
 def go_on(server: Path, port: int) -> None:
@@ -49,11 +47,11 @@ def go_on(server: Path, port: int) -> None:
         return
     # The server app of a killed SuperLink ends only some seconds later; until then the directory is its own.
     if not wait_until(lambda: not is_locked(out), PATIENCE):
-        _write(server / SUBMITTED, {"error": f"{out} is still being written by another process"})
+        _note(server, {"error": f"{out} is still being written by another process"})
         return
     found = flwr(server, port, "run", str(server / APP), LINK)
     run = found.get("run-id")
-    _write(server / SUBMITTED, {"run": run} if run else {"error": _reason(found)})
+    _note(server, {"run": run} if run else {"error": _reason(found)})
 
 
 def wanted_run(server: Path) -> Plain | None:
@@ -146,10 +144,8 @@ def _reason(found: Mapping[str, Any]) -> str:
     return lines[-1] if lines else ""
 
 
-def _write(path: Path, values: Plain) -> None:
-    aside = path.with_suffix(".aside")
-    aside.write_text(json.dumps(values), encoding="utf-8")
-    aside.replace(path)
+def _note(server: Path, values: Plain) -> None:
+    write_whole(server / SUBMITTED, json.dumps(values).encode())
 
 
 def need_submitted(server: Path, seconds: float) -> None:

@@ -11,6 +11,7 @@ asked for last goes on.
 from __future__ import annotations
 
 import ipaddress
+import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -23,6 +24,7 @@ from .layout import ALLOWED
 from .runs import go_on
 
 FLEET = "/v1/fleet/"
+GUARD = 60.0  # seconds within which the guard must be in place
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -58,19 +60,28 @@ def _look_after(folder: Path, port: int, allowed: dict[int, bytes]) -> None:
     go_on(folder, port)
 
 
+def _end_unguarded(served: threading.Event) -> None:
+    """A Flower that serves in another way would do so without the guard: rather not at all."""
+    if not served.wait(GUARD):
+        print("This version of Flower cannot be guarded; install flwr 1.41.", file=sys.stderr, flush=True)
+        os._exit(2)
+
+
 def main() -> None:
     import uvicorn
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     folder = Path(sys.argv.pop(1)).resolve()
     allowed = read_keys(folder / ALLOWED)
-    serve = uvicorn.run
+    serve, served = uvicorn.run, threading.Event()
 
     def run(app: App, **options: Any) -> None:
+        served.set()
         threading.Thread(target=_look_after, args=(folder, options["port"], allowed), daemon=True).start()
         serve(guarded(app), **options)
 
     setattr(uvicorn, "run", run)
+    threading.Thread(target=_end_unguarded, args=(served,), daemon=True).start()
     flower_superlink()
 
 

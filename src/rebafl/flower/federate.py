@@ -129,15 +129,19 @@ class Federation:
         return server
 
     def _gather(self, chosen: tuple[int, ...]) -> dict[int, int]:
-        """The chosen clients that are connected, and their nodes; waits until there are enough, but not for ever."""
-        until, wanted = time.monotonic() + self.options.wait, self.options.min_nodes
+        """The chosen clients that are connected, and their nodes; waits until there are enough, but not for ever.
+
+        If enough are there but none of the chosen, they count as away once the deadline has passed.
+        """
+        began, wanted = time.monotonic(), self.options.min_nodes
+        until = began + self.options.wait
         said = False
         while True:
             there = self.members.clients(self.grid.get_nodes())
             asked = {client: there[client] for client in sorted(chosen) if client in there}
-            if len(there) >= wanted and asked:
+            if len(there) >= wanted and (asked or time.monotonic() >= began + self.options.deadline):
                 return asked
-            if time.monotonic() >= until:
+            if len(there) < wanted and time.monotonic() >= until:
                 raise UserError(
                     f"Only {len(there)} of at least {wanted} nodes were connected after {self.options.wait:g} s; "
                     "start more nodes, or lower min-nodes, and run the same command again to go on."

@@ -28,6 +28,7 @@ FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 REALS = {torch.float32: (), torch.float64: ("-DREAL=double", "-DWHOLE=int64_t")}
 SLOPE = 0.01  # of the leaky ReLU, torch's default
 LANES = 8  # the C takes outputs in whole vectors of 32 bytes
+FEW = 1  # channels: grey images; with more, torch's own convolution is faster
 CHANNELS_LAST = torch.channels_last
 
 
@@ -81,13 +82,17 @@ class _PooledConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
         x, weight = (each.contiguous(memory_format=CHANNELS_LAST) for each in (x, weight))
-        convolved = F.conv2d(x, weight, padding=padding).contiguous(memory_format=CHANNELS_LAST)
-        count, outputs, height, width = convolved.shape
-        ctx.shape = _Shape(count, *x.shape[2:], x.shape[1], outputs, weight.shape[2], padding, SLOPE)
-        size = (count, outputs, height // 2, width // 2)
+        count, channels, *sides = x.shape
+        outputs, side = weight.shape[0], weight.shape[2]
+        ctx.shape = _Shape(count, *sides, channels, outputs, side, padding, SLOPE)
+        size = (count, outputs, *((each + 2 * padding - side + 1) // 2 for each in sides))
         out = torch.empty(size, dtype=x.dtype, memory_format=CHANNELS_LAST)
         chosen = torch.empty(size, dtype=torch.uint8, memory_format=CHANNELS_LAST)
-        _call(x.dtype, "forward", ctx.shape, convolved, bias.contiguous(), out, chosen)
+        if channels <= FEW and outputs % (2 * LANES) == 0:
+            _call(x.dtype, "convolve", ctx.shape, x, weight, bias.contiguous(), out, chosen)
+        else:
+            convolved = F.conv2d(x, weight, padding=padding).contiguous(memory_format=CHANNELS_LAST)
+            _call(x.dtype, "pool", ctx.shape, convolved, bias.contiguous(), out, chosen)
         ctx.save_for_backward(x, weight, out, chosen)
         return out
 

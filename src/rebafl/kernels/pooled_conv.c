@@ -12,9 +12,10 @@
 #define WHOLE int32_t /* an integer as wide */
 #endif
 
-enum { BYTES = 32, LANES = BYTES / sizeof(REAL), TILE = 12 };
+enum { BYTES = 32, LANES = BYTES / sizeof(REAL), PAIR = 2 * LANES, TILE = 12 };
 typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 typedef struct {
     int64_t images, height, width, channels, outputs, side, padding;
@@ -39,34 +40,77 @@ static void copy_rows(const Shape *s, REAL *wide, REAL *image, int into_wide) {
 }
 
 /* The largest of four vectors and which it is; as torch has it: the first of equals, but NaN above all. */
-static inline vec largest(const REAL *at, int64_t row, int64_t step, mask *which) {
-    vec best = *(const vec *)at;
+static inline vec largest(const vec four[4], mask *which) {
+    vec best = four[0];
     *which = (mask){0};
     for (int place = 1; place < 4; place++) {
-        vec value = *(const vec *)(at + (place >> 1) * row + (place & 1) * step);
-        mask better = (value > best) | (value != value);
-        best = (vec)(((mask)value & better) | ((mask)best & ~better));
+        mask better = (four[place] > best) | (four[place] != four[place]);
+        best = (vec)(((mask)four[place] & better) | ((mask)best & ~better));
         *which = (*which & ~better) | (better & place);
     }
     return best;
 }
 
-/* Of every 2x2 pixels the largest value, plus bias, activated; `chosen` is the place of the largest, 0 to 3. */
-int forward(const Shape *s, const REAL *restrict convolved, const REAL *restrict bias, REAL *restrict out,
-            uint8_t *restrict chosen) {
+/* Pool four vectors of outputs, add the bias, activate; `chosen` is the place of the largest, 0 to 3. */
+static inline void finish(const Shape *s, const vec four[4], const REAL *bias, REAL *out, uint8_t *chosen) {
+    mask which;
+    vec best = largest(four, &which) + *(const vec *)bias;
+    mask above = best > 0;
+    *(vec *)out = (vec)(((mask)best & above) | ((mask)(best * (REAL)s->slope) & ~above));
+    *(bytes *)chosen = __builtin_convertvector(which, bytes);
+}
+
+/* What is left to do after a convolution. */
+int pool(const Shape *s, const REAL *restrict convolved, const REAL *restrict bias, REAL *restrict out,
+         uint8_t *restrict chosen) {
     int64_t rows = pooled(s->height, s), columns = pooled(s->width, s), c = s->outputs;
     int64_t row = (s->width + 2 * s->padding - s->side + 1) * c, image = (s->height + 2 * s->padding - s->side + 1) * row;
     for (int64_t p = 0; p < s->images * rows * columns; p++) {
         const REAL *corner = convolved + p / (rows * columns) * image + p / columns % rows * 2 * row + p % columns * 2 * c;
         for (int64_t o = 0; o < c; o += LANES) {
-            mask which;
-            vec best = largest(corner + o, row, c, &which) + *(const vec *)(bias + o);
-            mask above = best > 0;
-            *(vec *)(out + p * c + o) = (vec)(((mask)best & above) | ((mask)(best * (REAL)s->slope) & ~above));
-            for (int64_t lane = 0; lane < LANES; lane++) chosen[p * c + o + lane] = (uint8_t)which[lane];
+            vec four[4];
+            for (int k = 0; k < 4; k++) four[k] = *(const vec *)(corner + o + (k >> 1) * row + (k & 1) * c);
+            finish(s, four, bias + o, out + p * c + o, chosen + p * c + o);
         }
     }
     return 0;
+}
+
+/* The four convolutions under one pooled pixel, for two vectors of outputs at once; `taps` are their weights. */
+static inline void window(const Shape *s, const REAL *corner, const vec *taps, vec sums[2][4]) {
+    int64_t row = row_length(s), run = s->side * s->channels, next = s->channels;
+    vec sum[2][4] = {{{0}}};
+    for (int64_t r = 0; r < s->side; r++) {
+        const REAL *upper = corner + r * row, *lower = upper + row;
+        for (int64_t k = 0; k < run; k++, taps += 2)
+            for (int half = 0; half < 2; half++) {
+                sum[half][0] += taps[half] * upper[k], sum[half][1] += taps[half] * upper[k + next];
+                sum[half][2] += taps[half] * lower[k], sum[half][3] += taps[half] * lower[k + next];
+            }
+    }
+    memcpy(sums, sum, sizeof sum);
+}
+
+/* All at once, for grey images: there a convolution by itself spends its time on storing what pooling drops. */
+int convolve(const Shape *s, REAL *x, const REAL *weight, const REAL *bias, REAL *out, uint8_t *chosen) {
+    int64_t columns = pooled(s->width, s), pixels = pooled(s->height, s) * columns, row = row_length(s);
+    int64_t taps = s->side * s->side * s->channels, c = s->outputs;
+    REAL *wide = bordered(s), *turned = malloc(c * taps * sizeof(REAL)); /* by pairs of vectors, then by tap */
+    int failed = !wide || !turned;
+    for (int64_t w = 0; !failed && w < c * taps; w++)
+        turned[(w / taps / PAIR * taps + w % taps) * PAIR + w / taps % PAIR] = weight[w];
+    for (int64_t n = 0; !failed && n < s->images; n++) {
+        copy_rows(s, wide, x + n * s->height * s->width * s->channels, 1);
+        for (int64_t o = 0; o < c; o += PAIR)
+            for (int64_t p = 0; p < pixels; p++) {
+                vec sums[2][4];
+                int64_t at = (n * pixels + p) * c + o;
+                window(s, wide + p / columns * 2 * row + p % columns * 2 * s->channels, (vec *)(turned + o * taps), sums);
+                finish(s, sums[0], bias + o, out + at, chosen + at);
+                finish(s, sums[1], bias + o + LANES, out + at + LANES, chosen + at + LANES);
+            }
+    }
+    return free(wide), free(turned), failed;
 }
 
 typedef struct {
