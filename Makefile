@@ -21,7 +21,7 @@ test: lint
 check: lint
 	$(BIN)/pytest -m "not slow"
 
-# about five minutes; writes what docs/federation.md shows
+# some six minutes; writes what docs/federation.md shows
 chaos: .venv/.installed-dev
 	$(BIN)/python tests/chaos.py chaos --report docs/measured/chaos.json
 	$(BIN)/python tools/make_docs.py

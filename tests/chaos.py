@@ -1,6 +1,6 @@
 """What is left of a federation whose machines keep dying? Kills and restarts at random, and an account of it.
 
-    python tests/chaos.py DIRECTORY --rounds 12 --seed 1 --report docs/measured/chaos.json
+    python tests/chaos.py DIRECTORY --rounds 18 --seed 1 --report docs/measured/chaos.json
 
 Nodes are killed with SIGKILL and brought back, the server once, and one client sends NaN all the time.
 """
@@ -69,7 +69,7 @@ class Monkey:
         """Once after each finished round: perhaps someone dies."""
         if done == self.server_after:
             self._kill("server", done, away=1.0)
-        elif done % self.every == 0:
+        elif done % self.every == 0 and done <= self.story.rounds * 2 // 3:  # then there is time to come back
             alive = [f"node-{n}" for n in range(NODES) if n != POISONED and f"node-{n}" not in self.dead]
             time.sleep(self.random.uniform(0, 3))  # somewhere in the middle of the next round
             self._kill(str(self.random.choice(alive)), done, away=self.random.uniform(1, 15))
@@ -134,7 +134,7 @@ def short(line: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=18)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path)
     chosen = parser.parse_args()

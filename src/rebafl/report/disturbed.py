@@ -11,12 +11,13 @@ from .reference import markdown_table
 def account(found: Mapping[str, Any]) -> str:
     """What `make chaos` wrote down."""
     killed = [name for _, name, _ in found["deaths"]]
-    nodes = len(killed) - killed.count("server")
+    victims = sorted({name for name in killed if name != "server"})
+    back = len(found["returned"])
     rows = [
         ("rounds", str(found["rounds"])),
         ("seconds in all; the slowest round", f"{found['seconds']:.0f}; {found['slowest_round']:.0f}"),
-        ("nodes killed with SIGKILL and started again", str(nodes)),
-        ("of these, nodes that took part again afterwards", ", ".join(map(str, found["returned"])) or "none"),
+        ("nodes killed with SIGKILL and started again", f"{len(killed) - killed.count('server')} times"),
+        ("nodes hit; of these, how many took part again before the end", f"{len(victims)}; {back}"),
         ("server killed with SIGKILL and started again", str(killed.count("server"))),
         ("finished rounds lost", str(found["lost_rounds"])),
         ("replies that did not come before the deadline", str(found["missing_replies"])),
