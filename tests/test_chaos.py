@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("flwr")
-
 from chaos import POISONED, chaos
 
 

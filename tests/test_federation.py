@@ -13,12 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
-
-pytest.importorskip("flwr")
-
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
+from typer.testing import CliRunner
 
 from rebafl.cli.main import app
 from rebafl.errors import UserError

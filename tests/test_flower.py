@@ -17,31 +17,27 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from conftest import lines, make_toy, same_bits
-
-flwr = pytest.importorskip("flwr")
-
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict  # noqa: E402
-from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
-
-from rebafl import UserError, simulate  # noqa: E402
-from rebafl.aggregate import Upload  # noqa: E402
-from rebafl.algorithm import Sent  # noqa: E402
-from rebafl.algorithms import KINDS  # noqa: E402
-from rebafl.config import read_toml  # noqa: E402
-from rebafl.data.arrays import NAMES  # noqa: E402
-from rebafl.experiment import split_data  # noqa: E402
-from rebafl.flower import federate as federation  # noqa: E402
-from rebafl.flower.client_app import app as client_app  # noqa: E402
-from rebafl.flower.federate import federate  # noqa: E402
-from rebafl.flower.members import Bound, Claimed, fingerprint, read_members  # noqa: E402
-from rebafl.flower.options import read_run_config  # noqa: E402
-from rebafl.flower.records import Malformed, Order, Reply, from_arrays, read_order, read_reply, to_arrays  # noqa: E402
-from rebafl.record import Record  # noqa: E402
+from rebafl import UserError, simulate
+from rebafl.aggregate import Upload
+from rebafl.algorithm import Sent
+from rebafl.algorithms import KINDS
+from rebafl.config import read_toml
+from rebafl.data.arrays import NAMES
+from rebafl.experiment import split_data
+from rebafl.flower import federate as federation
+from rebafl.flower.client_app import app as client_app
+from rebafl.flower.federate import federate
+from rebafl.flower.members import Bound, Claimed, fingerprint, read_members
+from rebafl.flower.options import read_run_config
+from rebafl.flower.records import Malformed, Order, Reply, from_arrays, read_order, read_reply, to_arrays
+from rebafl.record import Record
 
 CLIENTS = 4
 CONFIG = {
