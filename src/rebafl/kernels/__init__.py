@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,7 @@ def pooled_conv(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor
     Both the bias and the activation keep the order of values, so they may wait until only the largest are left.
     """
     if _covered(x, weight):
-        out: Tensor = _PooledConv.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
+        out: Tensor = cast(Any, _PooledConv).apply(x, weight, bias, padding)  # torch does not type it
         return out
     pooled = F.max_pool2d(F.conv2d(x, weight, padding=padding), 2)
     return F.leaky_relu(pooled.add_(bias[:, None, None]), SLOPE, inplace=True)
