@@ -30,6 +30,11 @@ def adjusted_cross_entropy(logits: Tensor, labels: Tensor, adjustment: Tensor) -
     return F.cross_entropy(logits + adjustment.to(logits.dtype), labels)
 
 
+def weighted_cross_entropy(logits: Tensor, labels: Tensor, adjustments: Tensor, weights: Tensor) -> Tensor:
+    """The same with an adjustment and a weight for each sample: the weighted sum."""
+    return torch.dot(F.cross_entropy(logits + adjustments.to(logits.dtype), labels, reduction="none"), weights)
+
+
 def balanced_softmax(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """Balanced softmax: the local class frequencies as a prior; classes without samples are masked."""
     return adjusted_cross_entropy(logits, labels, log_prior(counts, 0.0))

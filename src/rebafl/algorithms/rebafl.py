@@ -11,7 +11,7 @@ from torch import Tensor
 from ..aggregate import Upload
 from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent, Server, Task
 from ..config import parameters
-from ..losses import adjusted_cross_entropy, log_prior
+from ..losses import adjusted_cross_entropy, log_prior, weighted_cross_entropy
 from ..models import Classifier
 from ..prototypes import (
     class_prototypes,
@@ -76,23 +76,32 @@ class ReBaFL(Algorithm):
             known = held | (sent.extra["mass"] > 0)
             available = torch.nonzero(known & ~held if self.targets == "missing" else known).flatten()
             if len(available):
-                own["targets"] = cycled_targets(available, device.training.batch)
-                own["targets prior"] = self.prior_of(own["targets"], device)
+                own |= self.prepared(cycled_targets(available, device.training.batch), own, device)
             if self.noise == "gaussian":
                 own["spread"] = within_class_std(features, device.labels, local)
         return Context(sent, device, own)
 
+    def prepared(self, targets: Tensor, own: Tensors, device: Device) -> Tensors:
+        """What every batch with these targets needs: a row a sample, the real ones first, then the augmented."""
+        prior = log_prior(targets.bincount(minlength=len(device.counts)), self.eps_of(device.id))
+        rows, weight = (len(targets), -1), own["prototypes"].new_ones(len(targets)) / len(targets)
+        return {
+            "targets": targets,
+            "priors": torch.cat([own["prior"].expand(rows), prior.expand(rows)]).to(weight.dtype),
+            "weights": torch.cat([weight, self.mu * weight]),
+        }
+
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        """Real and augmented features pass the head as one batch: a head treats each row by itself."""
         features: Tensor = net.features(batch.x)
-        loss = adjusted_cross_entropy(net.head(features), batch.y, context.own["prior"])
-        if "targets" not in context.own:
-            return loss
-        targets, prior = context.own["targets"], context.own["targets prior"]
-        if len(batch.y) < len(targets):  # the last batch of an epoch
-            targets = targets[: len(batch.y)]
-            prior = self.prior_of(targets, context.device)
-        moved = self.augmented(features, batch.y, targets, context)
-        return loss + self.mu * adjusted_cross_entropy(net.head(moved), targets, prior)
+        own = context.own
+        if "targets" not in own:
+            return adjusted_cross_entropy(net.head(features), batch.y, own["prior"])
+        if len(batch.y) < len(own["targets"]):  # the last batch of an epoch
+            own = own | self.prepared(own["targets"][: len(batch.y)], own, context.device)
+        both = torch.cat([features, self.augmented(features, batch.y, own["targets"], context)])
+        labels = torch.cat([batch.y, own["targets"]])
+        return weighted_cross_entropy(net.head(both), labels, own["priors"], own["weights"])
 
     def augmented(self, features: Tensor, labels: Tensor, targets: Tensor, context: Context) -> Tensor:
         """Features of the target classes; gradients stop here, so that only the head learns from them."""
@@ -120,10 +129,6 @@ class ReBaFL(Algorithm):
             table = torch.where(kept.unsqueeze(1), server.state["prototypes"], table)
             mass = torch.where(kept, server.state["mass"], mass)
         return replace(server, state={"prototypes": table, "mass": mass})
-
-    def prior_of(self, targets: Tensor, device: Device) -> Tensor:
-        """The smoothed frequencies of the classes within one augmented batch."""
-        return log_prior(targets.bincount(minlength=len(device.counts)), self.eps_of(device.id))
 
     def eps_of(self, client: int) -> float:
         return self.eps[client % len(self.eps)] if isinstance(self.eps, tuple) else self.eps
