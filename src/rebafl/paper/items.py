@@ -37,7 +37,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: methods under conditions, and what is claimed of it."""
+    """A table or figure: methods under conditions, what is claimed of it, and what we found where ours differ."""
 
     name: str
     title: str
@@ -46,6 +46,7 @@ class Item:
     conditions: Mapping[str, str]
     claims: tuple[Claim, ...] = ()
     note: str = ""
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -175,4 +175,5 @@ def _item(item: Item, scales: Sequence[Shown], figure: Callable[[Shown], str | N
             parts.append(f"Pending: {', '.join(shown.pending)}.\n")
         if far := shown.far():
             parts.append(f"More than {FAR:.0f} points from the paper: {'; '.join(far)}.\n")
+            parts.extend(f"- {finding}\n" for finding in item.findings)
     return "\n".join(part for part in parts if part)
