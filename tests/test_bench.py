@@ -13,7 +13,7 @@ from rebafl.algorithm import Sent
 from rebafl.bench import scale
 from rebafl.bench.peak import flops_a_sample
 from rebafl.bench.race import PEERS, Contender, contenders, race
-from rebafl.bench.stopwatch import measure
+from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
 from rebafl.errors import UserError
 from rebafl.experiment import prepare
@@ -75,7 +75,9 @@ def test_a_short_race(tmp_path):
     assert "no luck" in absent["broken"]
     assert rows["rebafl"]["ours_to_theirs"] == 1.0
     assert 0.02 < rows["plain-processes"]["ours_to_theirs"] < 10
-    assert 0.3 < rows["rebafl-rebafl"]["cost"] < 5
+    turns = found["rebafl_to_fedavg"]
+    assert 0.3 < turns["spread"][0] <= turns["ratio"] <= turns["spread"][1] < 10
+    assert {name: len(seconds) for name, seconds in turns["seconds"].items()} == {"fedavg": 3, "rebafl": 3}
     assert all(0 < row["peak_share"] < 1.2 and row["memory_mb"] > 50 for row in rows.values() if "seconds" in row)
     texts = [markdown_table(*table) for table in speed.tables(found)]
     assert "| FedLab | absent (not installed) |" in texts[0]
@@ -88,6 +90,25 @@ def test_a_point_of_the_scale_measurement(tmp_path):
     timing = scale.point(tmp_path, clients=3_000, active=4, rounds=2, width=1_280)
     assert len(timing.rounds) == 2
     assert timing.start > 0
+
+
+def test_in_turns_only_one_works_at_a_time(tmp_path):
+    """Each waits for its line; the order turns round; one that ends early is named with its last words."""
+    program = (
+        "import sys, json, time; out = open(sys.argv[1], 'a')\n"
+        "print(json.dumps({'version': '1'}), flush=True)\n"
+        "for number in range(int(sys.argv[2])):\n"
+        "    sys.stdin.readline(); print(sys.argv[3], file=out, flush=True); time.sleep(0.02)\n"
+        "    print(json.dumps({'round': number}), flush=True)\n"
+        "sys.exit('tired')"
+    )
+    order = tmp_path / "order"
+    commands = {name: [sys.executable, "-c", program, str(order), "3", name] for name in "ab"}
+    seconds = in_turns(commands, 3, tmp_path / "log")
+    assert order.read_text().split() == ["a", "b", "b", "a", "a", "b"]
+    assert all(len(each) == 3 and min(each) >= 0.02 for each in seconds.values())
+    with pytest.raises(UserError, match="before its time: tired"):
+        in_turns({"a": [*commands["a"][:-2], "1", "a"]}, 2, tmp_path / "log")
 
 
 def test_a_contender_that_fails_is_named_with_its_last_words(tmp_path):

@@ -1,4 +1,7 @@
-"""How does this package take part? As `python -m rebafl.bench.ours SETTINGS.toml [KEY=VALUE…]`, like a peer."""
+"""How does this package take part? As `python -m rebafl.bench.ours SETTINGS.toml [in-turns] [KEY=VALUE…]`, like a peer.
+
+`in-turns`: before each round it waits until a line on its standard input says that it is its turn.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,17 @@ from ..settings import make_settings
 from ..simulate import simulate
 from ..version import VERSION
 
+IN_TURNS = "in-turns"
+
 
 def main(file: str, *words: str) -> None:
     """The very run a user would start, records and checkpoints included."""
+    listen = _tell
+    if words[:1] == (IN_TURNS,):
+        words, listen = words[1:], _tell_and_wait
     settings = make_settings(read_toml(Path(file)), parse_assignments(words))
     with tempfile.TemporaryDirectory(dir=Path(file).parent) as out:
-        simulate(settings, Path(out) / "run", listen=_tell, say=lambda text: print(text, file=sys.stderr))
+        simulate(settings, Path(out) / "run", listen=listen, say=lambda text: print(text, file=sys.stderr))
 
 
 def _tell(event: str, facts: Mapping[str, Any]) -> None:
@@ -29,6 +37,12 @@ def _tell(event: str, facts: Mapping[str, Any]) -> None:
         print(json.dumps({"client": facts["done"]}), flush=True)
     elif event == "round":
         print(json.dumps({"round": facts["round"], "accuracy": facts["accuracy"]}), flush=True)
+
+
+def _tell_and_wait(event: str, facts: Mapping[str, Any]) -> None:
+    _tell(event, facts)
+    if event != "client":
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":

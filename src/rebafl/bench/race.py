@@ -15,8 +15,9 @@ from ..experiment import prepare
 from ..machine import machine
 from ..settings import Settings
 from . import workload
+from .ours import IN_TURNS
 from .peak import flops_a_sample, gemm_peak
-from .stopwatch import Listen, Timing, measure, nobody
+from .stopwatch import Listen, Timing, in_turns, measure, nobody
 
 PEERS = Path(__file__).parent / "peers"
 APART = 1.0  # points of accuracy: rounding differs between programs, and grows over rounds
@@ -78,6 +79,7 @@ def race(
                     raise
                 failures[racer.name] = str(error)
     work = _gflop_a_round(settings, size)
+    both = OURS_REBAFL in timings
     return {
         "machine": machine(),
         "workload": asdict(size),
@@ -87,7 +89,18 @@ def race(
         "contenders": [_row(racer, timings, failures, work / median(peaks)) for racer in racers],
         "accuracies_agree": _agree(timings),
         "first_step_seconds": first_step(folder, repeats),
+        "rebafl_to_fedavg": rebafl_to_fedavg(folder, repeats * size.rounds) if both else None,
     }
+
+
+def rebafl_to_fedavg(folder: Path, rounds: int) -> Plain:
+    """What ReBaFL's rounds cost of FedAvg's, in turns: the difference is smaller than what minutes make."""
+    own = [sys.executable, "-m", "rebafl.bench.ours", str(folder / workload.SETTINGS), IN_TURNS]
+    words = {name: [*own, f"algorithm={name}", f"rounds={rounds + 1}"] for name in ("fedavg", "rebafl")}
+    seconds = in_turns(words, rounds + 1, folder / "turns.log")
+    warm = {name: each[1:] for name, each in seconds.items()}
+    ratios = [theirs / ours for ours, theirs in zip(warm["fedavg"], warm["rebafl"], strict=True)]
+    return {"ratio": median(ratios), "spread": [min(ratios), max(ratios)], "seconds": warm}
 
 
 def first_step(folder: Path, repeats: int) -> float:
@@ -122,8 +135,6 @@ def _row(racer: Contender, timings: dict[str, list[Timing]], failures: dict[str,
     own, ours = timings[racer.name], timings.get(OURS, [])
     ratios = [_typical(us) / _typical(them) for us, them in zip(ours, own, strict=False)]
     seconds = median(second for timing in own for second in timing.rounds[1:])
-    if racer.name == OURS_REBAFL:
-        row["cost"] = median(_typical(them) / _typical(us) for us, them in zip(ours, own, strict=True))
     return row | {
         "version": own[0].version,
         "seconds": seconds,

@@ -61,9 +61,54 @@ def measure(command: Sequence[str], log: Path) -> Timing:
             timing.memory = watcher.stop()
             _end(process)
     if process.returncode != 0 or not timing.rounds:
-        tail = " ".join(log.read_text(errors="replace").split())[-300:]
-        raise UserError(f"{' '.join(command[-3:])} failed (exit code {process.returncode}): {tail}")
+        raise UserError(f"{' '.join(command[-3:])} failed (exit code {process.returncode}): {_tail(log)}")
     return timing
+
+
+def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> dict[str, list[float]]:
+    """Seconds of each round of programs that wait for their turns: a round of one, then the same of the next.
+
+    What changes between one minute and the next then hits all alike; each round another one begins.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    with log.open("wb") as errors:
+        running = {
+            name: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+            for name, command in commands.items()
+        }
+        try:
+            for process in running.values():
+                _await_line(process, "version", log)
+            for number in range(rounds):
+                for name in [*commands][:: -1 if number % 2 else 1]:
+                    began = time.perf_counter()
+                    _go(running[name])
+                    _await_line(running[name], "round", log)
+                    seconds[name].append(time.perf_counter() - began)
+        finally:
+            for process in running.values():
+                _kill(process)
+    return seconds
+
+
+def _go(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it ended: noticed where its line is awaited
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+
+
+def _await_line(process: subprocess.Popen[bytes], key: str, log: Path) -> None:
+    assert process.stdout is not None
+    for text in process.stdout:
+        with suppress(ValueError):
+            if key in json.loads(text):
+                return
+    raise UserError(f"A contender ended before its time: {_tail(log)}")
+
+
+def _tail(log: Path) -> str:
+    return " ".join(log.read_text(errors="replace").split())[-300:]
 
 
 def _note(timing: Timing, line: Mapping[str, Any], seconds: float) -> None:
@@ -79,10 +124,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(timeout=60)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        for each in _family(process.pid):
-            with suppress(psutil.Error):
-                each.kill()
-        process.wait()
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    for each in _family(process.pid):
+        with suppress(psutil.Error):
+            each.kill()
+    process.communicate()
 
 
 class _Memory:

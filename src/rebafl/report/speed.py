@@ -45,13 +45,13 @@ def _racer(row: Mapping[str, Any], found: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _facts(found: Mapping[str, Any]) -> Rows:
-    rows = {row["name"]: row for row in found["contenders"]}
     facts = [
         ("accuracies agree within a point after every round", "yes" if found["accuracies_agree"] else "NO", "yes"),
         ("start of the process to the end of its first step", f"{found['first_step_seconds']:.2f} s", "< 3 s"),
     ]
-    if "cost" in rows.get("rebafl-rebafl", {}):
-        facts.insert(1, ("ReBaFL / FedAvg, both here", f"{rows['rebafl-rebafl']['cost']:.2f}", "≤ 1.20"))
+    if turns := found.get("rebafl_to_fedavg"):
+        measured = f"{turns['ratio']:.2f} ({_range(turns['spread'], '.2f')})"
+        facts.insert(1, ("ReBaFL / FedAvg, both here, round by round in turn", measured, "≤ 1.20"))
     return ("", "measured", "to reach"), [*facts]
 
 
