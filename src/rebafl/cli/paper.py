@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..config import Plain
 from ..errors import UserError
 from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_names, scale_names
 from ..paper.results import finished, missing
@@ -113,11 +115,14 @@ def _run_all(left: list[Cell], seconds: dict[str, float], results: Path, work: P
 
 @app.command("show")
 def show_item(
-    name: Annotated[str, typer.Argument(metavar="ITEM")], scale: ScaleName = "paper", results: Results = KEPT
+    name: Annotated[str, typer.Argument(metavar="ITEM")],
+    scale: ScaleName = "quick",
+    results: Results = KEPT,
+    target: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(),
 ) -> None:
     """Show an item: our numbers, the paper's, the verdicts; and draw it.
 
-    Example: `rebafl paper show table1 --scale quick`
+    Example: `rebafl paper show table1 --scale paper`
     """
     from ..report.paper_figures import draw  # matplotlib is slow to import
     from ..report.reproduction import Shown
@@ -136,8 +141,7 @@ def show_item(
         out.print(Text(f"{verdict.decision}: {claim.text} ({verdict.evidence})"), soft_wrap=True)
     if shown.pending:
         out.print(Text(f"Pending: {', '.join(shown.pending)}"), soft_wrap=True)
-    path = Path(f"{name}-{scale}")
-    if draw(shown, path):
+    for path in draw(shown, target / f"{name}-{scale}"):
         out.print(Text(f"Drawn in {path}.png and {path}.pdf"), soft_wrap=True)
 
 
@@ -145,22 +149,43 @@ def show_item(
 def report(
     results: Results = KEPT,
     page: Annotated[Path, typer.Option("--page", help="The page to write.")] = Path("docs/reproduction.md"),
+    race: Annotated[
+        Path, typer.Option("--race", help="What `rebafl bench` measured, for the claim on seconds.")
+    ] = Path("docs/measured/race.json"),
 ) -> None:
     """Write the page with all tables, figures and verdicts.
 
     Example: `rebafl paper report`
     """
-    from ..report.paper_figures import draw
+    from ..report.paper_figures import ENDINGS, draw
     from ..report.reproduction import Shown
     from ..report.reproduction import page as make_page
 
-    def figure(shown: Shown) -> str | None:
-        path = page.parent / "figures" / f"{shown.item.name}-{shown.scale.name}"
-        title = f"{shown.item.title}, scale {shown.scale.name}"
-        return f"![{title}](figures/{path.name}.png)" if draw(shown, path) else None
+    folder, drawn = page.parent / "figures", set[Path]()
 
-    write_text(page, make_page(results, figure))
+    def figures(shown: Shown) -> list[str]:
+        paths = draw(shown, folder / f"{shown.item.name}-{shown.scale.name}")
+        drawn.update(path.with_name(path.name + ending) for path in paths for ending in ENDINGS)
+        title = f"{shown.item.title}, scale {shown.scale.name}"
+        return [f"![{title}](figures/{path.name}.png)" for path in paths]
+
+    write_text(page, make_page(results, figures, _measured(race)))
+    names = {f"{name}-{scale}" for name in item_names() for scale in scale_names()}
+    for path in folder.glob("*"):  # of results that are gone
+        if path not in drawn and path.suffix in ENDINGS and path.stem in names:
+            path.unlink()
     out.print(Text(f"Written: {page}, and its figures beside it"), soft_wrap=True)
+
+
+def _measured(race: Path) -> Plain:
+    """What the benchmark found, if it was run."""
+    try:
+        found: Plain = json.loads(race.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"--race: {race} cannot be read ({error}); `rebafl bench` writes such a file.") from None
+    return found
 
 
 def parse_time(text: str) -> float:

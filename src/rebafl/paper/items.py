@@ -14,23 +14,25 @@ from ..errors import UserError
 from ..settings import Settings, make_settings
 
 HERE = Path(__file__).parent
-OTHERS = "others"
+OTHERS, EVERY, AT = "others", "every", " @ "
+RACE = "race"  # a measure that the benchmark takes, not a cell
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says: by `measure`, the first of each pair is above the second.
+    """What the paper says: by `measure`, the first of each pair is above the second, under every condition (`where`:
+    under these). `METHOD @ CONDITION` compares across conditions; `every` stands for each method in turn.
 
     `slack`: how far below it may be and still count. `threshold`: differences smaller than this decide nothing.
-    `any`: one condition is enough. Or, instead of pairs, `ratio` of two methods is at most `most`.
+    Or, instead of pairs, `ratio` of two methods is at most `most`.
     """
 
     text: str
     measure: str
     pairs: tuple[tuple[str, str], ...] = ()
+    where: tuple[str, ...] = ()
     slack: float = 0.0
     threshold: float = 0.5
-    any: bool = False
     ratio: tuple[str, str] | None = None
     most: float = 0.0
 
@@ -41,9 +43,10 @@ class Item:
 
     name: str
     title: str
-    shows: str
+    shows: tuple[str, ...]
     methods: tuple[str, ...]
     conditions: Mapping[str, str]
+    panels: Mapping[str, Sequence[str]] = field(default_factory=dict)  # methods that are drawn apart from the others
     claims: tuple[Claim, ...] = ()
     note: str = ""
     findings: tuple[str, ...] = ()

@@ -6,10 +6,12 @@ Files are named by what was run, so results from several machines merge by copyi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median, pstdev
+from statistics import fmean
 from typing import Any
 
 from ..config import Plain
@@ -33,23 +35,31 @@ class Result:
     curves: dict[str, list[Any]]
 
     def measure(self, name: str) -> float:
-        """`best` and `last10` accuracy, `spread` (std) of the last ten; else the mean (seconds: median) of a curve."""
-        return float(self._measure(name, self.curves["accuracy"][-TAIL:]))
+        """Of accuracy: `best`; the mean of the last ten rounds (`last10`) and of the second half (`late`); `swing`.
 
-    def _measure(self, name: str, tail: list[float]) -> Any:
+        Anything else is the mean of the curve of that name, and bytes are those of one client.
+        """
+        return float(self._measure(name, self.curves["accuracy"]))
+
+    def _measure(self, name: str, accuracy: list[float]) -> Any:
         match name:
             case "best":
-                return max(self.curves["accuracy"])
+                return max(accuracy)
             case "last10":
-                return fmean(tail)
-            case "spread":
-                return pstdev(tail)
-            case "seconds":
-                return median(self.curves["seconds"])
-            case "bytes_up":  # an upload's, since who is there differs from round to round
-                return sum(self.curves["bytes_up"]) / sum(self.curves["active"])
+                return fmean(accuracy[-TAIL:])
+            case "late":
+                return fmean(accuracy[len(accuracy) // 2 :])
+            case "swing":  # from one round to the next: the std of a rising curve would count what is learned
+                late = accuracy[len(accuracy) // 2 :]
+                return fmean(abs(b - a) for a, b in pairwise(late)) if len(late) > 1 else 0.0
+            case "bytes_up" | "bytes_down":  # of one client, since who is there differs from round to round
+                return sum(self.curves[name]) / sum(self.curves["active"])
             case _:
                 return fmean(value for value in self.curves[name] if value is not None)
+
+    def cut(self, rounds: int) -> Result:
+        """Its first rounds: a longer run is compared with others over the same number."""
+        return replace(self, rounds=rounds, curves={name: values[:rounds] for name, values in self.curves.items()})
 
 
 def file_of(cell: Cell, folder: Path) -> Path:
@@ -96,6 +106,12 @@ def read(cell: Cell, folder: Path) -> Result | None:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is no result of a cell ({error}); delete it, and run the cell again.") from None
     return result
+
+
+def seeds_kept(scale: str, folder: Path) -> list[int]:
+    """All seeds that some cell of this scale was run with."""
+    found = (re.search(r"-seed(\d+)-", path.name) for path in (folder / scale).glob("*.json"))
+    return sorted({int(match[1]) for match in found if match})
 
 
 def finished(cell: Cell, folder: Path) -> bool:

@@ -1,22 +1,27 @@
 """Did a claim hold? Decided from finished cells by rules written down here, the same for every claim.
 
-A pair is compared under each condition on the seeds that both methods have: the mean difference counts if it
-is larger than the claim's threshold (half a point of accuracy unless it says otherwise). A claim held if every
-pair under every condition did; it did not hold if one clearly did the opposite; otherwise it is not decided.
+A pair is compared on the seeds that both have, under each condition, or across the two that are named. The mean
+difference counts if it is larger than the claim's threshold (half a point of accuracy unless it says otherwise) and,
+over several seeds, larger than its standard error. A claim held if every pair did; it did not hold if one clearly did
+the opposite; else it is too close, or, while pairs are missing, partly run or not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import groupby
+from statistics import fmean, stdev
 
-from .items import OTHERS, Claim, Item
+from .items import AT, EVERY, OTHERS, Claim, Item
 from .results import Result
 
-HELD, FAILED, OPEN = "held", "did not hold", "not decided"
+HELD, FAILED, CLOSE, PARTLY, NOT_RUN = "held", "did not hold", "too close", "partly run", "not run"
+DECISIONS = (HELD, FAILED, CLOSE, PARTLY, NOT_RUN)
 Lookup = Callable[[str, str], Mapping[int, Result]]
 """Method and condition to results by seed."""
+Side = tuple[str, str]
+"""A method under a condition."""
 
 
 @dataclass(frozen=True)
@@ -27,72 +32,90 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One pair under one condition: the mean difference over common seeds, or None if there is none."""
+    """One pair: its differences, one for each common seed."""
 
-    condition: str
-    first: str
-    second: str
-    difference: float | None
+    first: Side
+    second: Side
+    differences: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.differences)
+
+    @property
+    def error(self) -> float:
+        count = len(self.differences)
+        return stdev(self.differences) / count**0.5 if count > 1 else 0.0
 
     def decision(self, claim: Claim) -> str:
-        if self.difference is None:
-            return OPEN
-        value = self.difference + claim.slack
-        if value > claim.threshold or (claim.slack and value >= 0):
-            return HELD
-        return FAILED if value < -claim.threshold or (claim.slack and value < 0) else OPEN
+        if not self.differences:
+            return NOT_RUN
+        value = self.mean + claim.slack
+        if claim.slack:  # up to there it still counts
+            return HELD if value >= 0 else FAILED
+        if abs(value) <= max(claim.threshold, self.error):
+            return CLOSE
+        return HELD if value > 0 else FAILED
+
+    def __str__(self) -> str:
+        (first, here), (second, there) = self.first, self.second
+        error = f" ± {self.error:.2g}" if self.error else ""
+        value = f"{_short(self.mean)}{error}"
+        if here == there:
+            return f"{here}: {first} − {second} = {value}"
+        return f"{first} ({here}) − {second} ({there}) = {value}"
+
+
+def _short(value: float) -> str:
+    """Points of accuracy with two decimals; what is smaller with three digits."""
+    return f"{value:+.2f}" if abs(value) >= 0.05 or value == 0 else f"{value:+.3g}"
 
 
 def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
     if claim.ratio:
         return _judge_ratio(item, claim, results)
-    found = list(_comparisons(item, claim, results))
-    decisions = {c.condition: [o.decision(claim) for o in found if o.condition == c.condition] for c in found}
-    outcomes = [_together(each) for each in decisions.values()]
-    if claim.any and HELD in outcomes:
-        return Verdict(HELD, _evidence(found))
-    if claim.any and FAILED in outcomes and OPEN in outcomes:
-        return Verdict(OPEN, _evidence(found))
-    return Verdict(_together(outcomes), _evidence(found))
+    found = [
+        Comparison(first, second, _differences(claim.measure, results(*first), results(*second)))
+        for first, second in _pairs(item, claim)
+    ]
+    return Verdict(_together([each.decision(claim) for each in found]), _evidence(found))
 
 
-def _together(decisions: list[str]) -> str:
+def _together(decisions: Sequence[str]) -> str:
     if FAILED in decisions:
         return FAILED
-    return OPEN if OPEN in decisions or not decisions else HELD
+    if NOT_RUN in decisions:
+        return NOT_RUN if set(decisions) == {NOT_RUN} else PARTLY
+    return CLOSE if CLOSE in decisions else HELD
 
 
-def _comparisons(item: Item, claim: Claim, results: Lookup) -> Iterator[Comparison]:
-    for condition in item.conditions:
+def _pairs(item: Item, claim: Claim) -> Iterator[tuple[Side, Side]]:
+    for condition in claim.where or item.conditions:
         for first, second in claim.pairs:
-            rivals = [m for m in item.methods if m != first] if second == OTHERS else [second]
-            for rival in rivals:
-                difference = _difference(claim, results(first, condition), results(rival, condition))
-                yield Comparison(condition, first, rival, difference)
+            if AT not in first:
+                rivals = [m for m in item.methods if m != first] if second == OTHERS else [second]
+                yield from (((first, condition), (rival, condition)) for rival in rivals)
+    for pair in claim.pairs:
+        if AT in pair[0]:
+            (first, here), (second, there) = (side.split(AT) for side in pair)
+            for method in item.methods if first == EVERY else [first]:
+                yield (method, here), (method if second == EVERY else second, there)
 
 
-def _difference(claim: Claim, first: Mapping[int, Result], second: Mapping[int, Result]) -> float | None:
-    seeds = first.keys() & second.keys()
-    if not seeds:
-        return None
-    return fmean(first[seed].measure(claim.measure) - second[seed].measure(claim.measure) for seed in sorted(seeds))
+def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int, Result]) -> tuple[float, ...]:
+    seeds = sorted(first.keys() & second.keys())
+    return tuple(first[seed].measure(measure) - second[seed].measure(measure) for seed in seeds)
 
 
 def _evidence(found: list[Comparison]) -> str:
     """The narrowest difference of each first method under each condition: what decides."""
-    parts = []
-    for condition in dict.fromkeys(c.condition for c in found):
-        there = [c for c in found if c.condition == condition and c.difference is not None]
-        if not there:
-            continue
-        firsts = dict.fromkeys(c.first for c in there)
-        for first in firsts:
-            least = min((c for c in there if c.first == first), key=lambda c: c.difference or 0.0)
-            parts.append(f"{condition}: {first} − {least.second} = {least.difference:+.2f}")
-    lacking = sum(c.difference is None for c in found)
-    if lacking and parts:
-        parts.append(f"{lacking} of {len(found)} comparisons not run")
-    return "; ".join(parts)
+    run = [each for each in found if each.differences]
+    if not run:
+        return ""
+    parts = [str(min(group, key=lambda each: each.mean)) for _, group in groupby(run, key=lambda each: each.first)]
+    seeds = max(len(each.differences) for each in run)
+    parts += [f"{len(found) - len(run)} of {len(found)} comparisons not run"] if len(run) < len(found) else []
+    return "; ".join(parts) + (f" ({seeds} seeds, ± standard error)" if seeds > 1 else "")
 
 
 def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
@@ -104,6 +127,8 @@ def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
         if seeds := a.keys() & b.keys():
             ratios[condition] = fmean(a[s].measure(claim.measure) / b[s].measure(claim.measure) for s in sorted(seeds))
     evidence = "; ".join(f"{condition}: {first} / {second} = {ratio:.3f}" for condition, ratio in ratios.items())
-    if any(ratio > claim.most for ratio in ratios.values()):
-        return Verdict(FAILED, evidence)
-    return Verdict(HELD if len(ratios) == len(item.conditions) else OPEN, evidence)
+    decisions = [
+        NOT_RUN if condition not in ratios else HELD if ratios[condition] <= claim.most else FAILED
+        for condition in item.conditions
+    ]
+    return Verdict(_together(decisions), evidence)

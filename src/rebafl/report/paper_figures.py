@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from math import ceil
 from pathlib import Path
@@ -15,8 +17,9 @@ from matplotlib.figure import Figure
 from ..paper.items import printed
 from ..paper.results import Result
 from .figures import COLOURS, METHOD_COLOURS, save
-from .reproduction import Shown
+from .reproduction import PAPER, Shown
 
+ENDINGS = (".png", ".pdf")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vP*Xhd<"  # eleven, lines are five: no two of the methods share both
 ORDER = (
@@ -38,57 +41,77 @@ def look(method: str, place: int) -> dict[str, Any]:
     return {"color": colour, "linestyle": LINES[place % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
 
 
-def draw(shown: Shown, path: Path) -> bool:
-    """Draw an item as PNG and PDF at `path` with those endings; False if there is nothing to draw."""
-    painters = {"curves": _curves, "diversity": _curves, "bars": _bars, "table": _dots, "lines": _lines}
-    paint = painters.get(shown.item.shows)
-    if paint is None or not shown.results:
-        return False
-    figure = paint(shown)
-    for ending in (".png", ".pdf"):
-        save(figure, path.with_name(path.name + ending))
-    return True
+def draw(shown: Shown, path: Path) -> list[Path]:
+    """Draw an item as PNG and PDF beside `path`, a picture for each way it is shown; which, without the ending."""
+    painters: dict[str, Callable[[Shown], Figure]] = {
+        "curves": _curves,
+        "diversity": partial(_curves, name="diversity"),
+        "bars": _bars,
+        "table": _dots,
+        "lines": _lines,
+    }
+    paths = []
+    for place, kind in enumerate(shown.item.shows if shown.results else ()):
+        if kind in painters:
+            paths.append(path.with_name(f"{path.name}-{kind}") if place else path)
+            figure = painters[kind](shown)
+            for ending in ENDINGS:
+                save(figure, paths[-1].with_name(paths[-1].name + ending))
+    return paths
 
 
-def _panels(shown: Shown, height: float = 2.9) -> tuple[Figure, dict[str, Axes]]:
-    """A panel for each condition that has results."""
-    there = [c for c in shown.item.conditions if any(shown.lookup(m, c) for m in shown.item.methods)]
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes: some methods under one condition."""
+
+    axes: Axes
+    condition: str
+    methods: Sequence[str]
+
+
+def _panels(shown: Shown, height: float = 2.9) -> tuple[Figure, list[Panel]]:
+    """A panel for each condition, and group of methods, that has results."""
+    groups = shown.item.panels or {"": shown.item.methods}
+    there = [
+        (condition, name, methods)
+        for condition in shown.item.conditions
+        for name, methods in groups.items()
+        if any(shown.lookup(method, condition) for method in methods)
+    ]
     columns = min(2 if len(there) in (2, 4) else 3, len(there))
     rows = ceil(len(there) / columns)
     figure = Figure(figsize=(max(4.2 * columns, 5.5), height * rows + 0.8), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for spare in list(grid.flat)[len(there) :]:
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in grid[len(there) :]:
         spare.set_visible(False)
-    for axes, condition in zip(grid.flat, there, strict=False):
-        axes.set_title(condition, loc="left", fontsize=10)
+    for axes, (condition, name, _) in zip(grid, there, strict=False):
+        axes.set_title(f"{condition}: {name}" if name else condition, loc="left", fontsize=10)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, dict(zip(there, grid.flat, strict=False))
+    return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, there, strict=False)]
 
 
-def _legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
+def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     known: dict[str, Any] = {}
-    for axes in panels.values():
-        handles, labels = axes.get_legend_handles_labels()
+    for panel in panels:
+        handles, labels = panel.axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
     figure.legend(
         list(known.values()), list(known), loc="outside lower center", ncols=min(5, len(known)), frameon=False
     )
 
 
-def _curves(shown: Shown) -> Figure:
+def _curves(shown: Shown, name: str = "accuracy") -> Figure:
     """Accuracy, or weight diversity, over rounds; a band of one std where there are several seeds."""
-    name = "diversity" if shown.item.shows == "diversity" else "accuracy"
     figure, panels = _panels(shown)
-    for condition, axes in panels.items():
-        for place, method in enumerate(shown.item.methods):
-            results = list(shown.lookup(method, condition).values())
-            if results:
-                _curve(axes, results, name, method, place)
-        axes.set_xlabel("communication round")
-        axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
+    for panel in panels:
+        for place, method in enumerate(panel.methods):
+            if results := list(shown.lookup(method, panel.condition).values()):
+                _curve(panel.axes, results, name, method, place)
+        panel.axes.set_xlabel("communication round")
+        panel.axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
-            axes.set_yscale("log")
+            panel.axes.set_yscale("log")
     _legend(figure, panels)
     return figure
 
@@ -105,12 +128,20 @@ def _curve(axes: Axes, results: list[Result], name: str, method: str, place: int
         axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _means(shown: Shown, condition: str, measure: str) -> dict[str, float]:
-    return {
-        method: float(np.mean([result.measure(measure) for result in results.values()]))
-        for method in shown.item.methods
-        if (results := shown.lookup(method, condition))
-    }
+def _over_seeds(shown: Shown, condition: str, measure: str) -> dict[str, tuple[float, float]]:
+    """Mean and std over seeds, method by method; the std of one seed is shown as nothing."""
+    found = {}
+    for method in shown.item.methods:
+        if results := shown.lookup(method, condition):
+            values = [result.measure(measure) for result in results.values()]
+            found[method] = (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+    return found
+
+
+def _theirs(shown: Shown, condition: str, methods: Sequence[str]) -> list[tuple[int, float]]:
+    """The paper's numbers, by place; beside anything smaller than its own scale they would say nothing."""
+    values = [(place, printed(shown.item, condition, method)) for place, method in enumerate(methods)]
+    return [(place, value) for place, value in values if value is not None] if shown.scale.name == PAPER else []
 
 
 def _bars(shown: Shown) -> Figure:
@@ -118,44 +149,39 @@ def _bars(shown: Shown) -> Figure:
     figure, panels = _panels(shown)
     hatches = cycle(("", "//", "\\\\", "xx", "..", "--", "++", "oo", "**"))
     hatch = {method: next(hatches) for method in shown.item.methods}
-    for condition, axes in panels.items():
-        best, tail = _means(shown, condition, "best"), _means(shown, condition, "last10")
-        for place, method in enumerate(best):
-            colour = look(method, place)["color"]
-            axes.bar(
-                place, best[method], color=colour, alpha=0.75, hatch=hatch[method], edgecolor="black", linewidth=0.5
-            )
-            axes.plot([place - 0.4, place + 0.4], [tail[method]] * 2, color="black", linewidth=2)
+    for panel in panels:
+        axes = panel.axes
+        best, tail = (_over_seeds(shown, panel.condition, name) for name in ("best", "last10"))
+        for place, (method, (mean, std)) in enumerate(best.items()):
+            style = {"color": look(method, place)["color"], "hatch": hatch[method]}
+            axes.bar(place, mean, yerr=std or None, alpha=0.75, edgecolor="black", linewidth=0.5, capsize=3, **style)
+            axes.plot([place - 0.4, place + 0.4], [tail[method][0]] * 2, color="black", linewidth=2)
+        if theirs := _theirs(shown, panel.condition, list(best)):
+            x, y = zip(*theirs, strict=True)
+            axes.scatter(x, y, s=60, facecolors="white", edgecolors="black", zorder=3, label="best, paper")
         axes.set_xticks(range(len(best)), list(best), rotation=40, ha="right", fontsize=8)
         axes.set_ylabel("test accuracy (%)\nbar: best; line: last ten")
-        axes.set_ylim(bottom=max(0, min(tail.values()) - 15))
+    _legend(figure, panels)
     return figure
 
 
 def _dots(shown: Shown) -> Figure:
     """For each method our best round, our last ten, and what the paper prints."""
     figure, panels = _panels(shown, height=3.2)
-    for condition, axes in panels.items():
-        best, tail = _means(shown, condition, "best"), _means(shown, condition, "last10")
+    ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
+    for panel in panels:
+        axes = panel.axes
+        best, tail = (_over_seeds(shown, panel.condition, name) for name in ("best", "last10"))
         rows = list(best)
-        axes.scatter(
-            list(best.values()), range(len(rows)), color=METHOD_COLOURS["rebafl"], label="best, ours", zorder=3
+        means, stds = zip(*best.values(), strict=True)
+        axes.errorbar(
+            means, range(len(rows)), xerr=stds if any(stds) else None, fmt="o", color=ours, label="best, ours"
         )
-        axes.scatter(
-            list(tail.values()),
-            range(len(rows)),
-            marker="|",
-            s=120,
-            color="black",
-            label="mean of last ten, ours",
-            zorder=3,
-        )
-        theirs = [(printed(shown.item, condition, method), place) for place, method in enumerate(rows)]
-        there = [(value, place) for value, place in theirs if value is not None]
-        if there and shown.scale.name == "paper":
-            x, y = zip(*there, strict=True)
-            ring = METHOD_COLOURS["fedavg"]
-            axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="best, paper")
+        last = [mean for mean, _ in tail.values()]
+        axes.scatter(last, range(len(rows)), marker="|", s=120, color="black", label="mean of last ten, ours", zorder=3)
+        if theirs := _theirs(shown, panel.condition, rows):
+            y, x = zip(*theirs, strict=True)
+            axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="best, paper", zorder=3)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         axes.invert_yaxis()
         axes.set_xlabel("test accuracy (%)")
@@ -169,9 +195,12 @@ def _lines(shown: Shown) -> Figure:
     axes = figure.subplots()
     conditions = list(shown.item.conditions)
     for place, method in enumerate(shown.item.methods):
-        found = [(x, _means(shown, c, "best")[method]) for x, c in enumerate(conditions) if shown.lookup(method, c)]
-        if found:
-            axes.plot(*zip(*found, strict=True), label=method, **look(method, place))
+        found = {x: _over_seeds(shown, c, "best").get(method) for x, c in enumerate(conditions)}
+        there = {x: value for x, value in found.items() if value}
+        if there:
+            means, stds = zip(*there.values(), strict=True)
+            error = stds if any(stds) else None
+            axes.errorbar(list(there), means, yerr=error, capsize=3, label=method, **look(method, place))
     axes.set_xticks(range(len(conditions)), conditions)
     axes.set_ylabel("best test accuracy (%)")
     axes.grid(alpha=0.25)
