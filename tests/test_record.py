@@ -18,6 +18,7 @@ from rebafl import parameters, record
 from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
 from rebafl.errors import UserError
+from rebafl.machine import machine
 from rebafl.tensors import pack
 
 
@@ -122,6 +123,23 @@ def test_stopping_and_going_on_is_one_run(tmp_path, toy):
     assert lines(longer.path) == lines(whole.path)
     assert same_bits(weights(longer), weights(whole))
     assert longer.config()["rounds"] == 5
+
+
+def test_going_on_with_other_versions_is_noted(tmp_path, toy, monkeypatch):
+    """What a number may depend on is known for each of its rounds; nothing is noted while nothing changes."""
+    out = tmp_path / "run"
+    run_toy(out, toy, rounds=1)
+    begun = json.loads((out / "environment.json").read_text())
+    run_toy(out, toy, rounds=2)
+    assert json.loads((out / "environment.json").read_text()) == begun
+    facts = machine()
+    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"torch": "9.9"})
+    run_toy(out, toy, rounds=3)
+    run_toy(out, toy, rounds=4)
+    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts)
+    run_toy(out, toy, rounds=5)
+    changes = [{"after_round": 2, "torch": "9.9"}, {"after_round": 4, "torch": facts["torch"]}]
+    assert json.loads((out / "environment.json").read_text()) == begun | {"went_on_with": changes}
 
 
 def test_a_finished_run_is_left_alone(tmp_path, toy):

@@ -3,7 +3,7 @@
 A run is a directory:
 
     config.toml         all settings; `rebafl run` takes it as it is
-    environment.json    the machine and versions it ran on, checksums, warnings
+    environment.json    the machine and versions it ran on, and went on with; checksums, warnings
     rounds.jsonl        one line a round
     checkpoint/         manifest.json, server-ROUND.safetensors, client-ID-ROUND.safetensors
 
@@ -84,8 +84,11 @@ class Record:
         """Start a run directory, the manifest last: without it, the directory holds no run yet."""
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.write_config(config)
-        write_whole(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
+        self.write_environment(environment)
         write_whole(self.checkpoint / MANIFEST, _json(dict.fromkeys(MANIFEST_KEYS, 0)).encode())
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        write_whole(self.path / ENVIRONMENT, _json(environment, indent=2).encode())
 
     def write_config(self, config: Plain) -> None:
         write_whole(self.path / CONFIG, write_toml(config).encode())

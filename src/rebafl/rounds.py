@@ -28,6 +28,7 @@ from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
 from .tensors import size
 
+WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
 
 
@@ -76,9 +77,21 @@ def open_record(record: Record, experiment: Experiment, federation: Plain | None
         raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
     server = _restored(record, experiment.first_server())
     record.resume()
+    if record.round < settings.rounds:
+        _note_changes(record, facts)
     if settings.plain() != record.config():
         record.write_config(settings.plain())
     return server
+
+
+def _note_changes(record: Record, facts: Plain) -> None:
+    """A run that goes on with other code or versions, or on another machine, says so: its bits may depend on them."""
+    known = dict(facts)
+    for change in facts.get(WENT_ON, []):
+        known |= change
+    if changed := {name: value for name, value in machine().items() if known.get(name) != value}:
+        changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
+        record.write_environment(facts | {WENT_ON: changes})
 
 
 def _restored(record: Record, first: Server) -> Server:
