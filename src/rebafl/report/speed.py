@@ -85,7 +85,7 @@ def _growth(found: Mapping[str, Any]) -> Rows:
     return (f"{found['active']} active clients", "measured", "to reach"), [
         (f"a round, {few:,} registered", f"{short:.3f} s", ""),
         (f"a round, {many:,} registered", f"{long:.3f} s", ""),
-        ("growth", f"{found['growth_ms']:.0f} ms ({_range(found['growth_ms_spread'], '.0f')})", "< 50 ms"),
+        ("growth", f"{round(found['growth_ms'])} ms ({_range(found['growth_ms_spread'], '.0f')})", "< 50 ms"),
         (f"start with {many:,}", f"{found['start_seconds']:.1f} s", "< 10 s"),
         (f"memory with {many:,}", f"{found['memory_mb']:.0f} MB", "< 2 GB"),
     ]
