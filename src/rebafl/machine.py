@@ -35,12 +35,18 @@ def machine() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of a checked-out source tree, marked if it was changed since; empty for an installed package."""
+    """The commit of a checked-out source tree, marked if its code was changed since; empty for an installed package."""
     if not exists(SOURCE / ".git"):
         return ""
-    command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    head = _git("rev-parse", "HEAD")
+    return f"{head}-dirty" if head and _git("status", "--porcelain", "--", "src") else head
+
+
+def _git(*words: str) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(SOURCE), *words], capture_output=True, text=True, check=False
+        ).stdout.strip()
     except OSError:  # no git here
         return ""
 
