@@ -228,7 +228,6 @@ def test_the_commands(tmp_path, monkeypatch):
     text = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "![Small, scale quick](figures/small-quick.png)" in text
     assert "At scale `paper`: pending." in text
-    assert "| 0, 1 |" in text, "which seeds, not only how many"
     kept = json.loads(next((tmp_path / "results" / "quick").glob("*.json")).read_text())
     assert {"rounds", "seed", "settings", "environment", "curves"} == set(kept)
 
@@ -295,3 +294,21 @@ def test_longer_runs_are_compared_over_the_same_rounds_and_any_seed_is_found(tmp
     path.write_text(json.dumps(kept | {"curves": curves}))
     shown = Shown(find_item("table1"), find_scale("quick"), tmp_path)
     assert shown.lookup(cell.method, cell.condition)[42].measure("best") == 10.0
+
+
+def test_tables_and_figures_show_the_seeds_that_all_methods_have(tmp_path):
+    """A mean over five seeds beside one of a single seed would compare draws of data, not methods."""
+    item = find_item("table1")
+    for method, seeds in (("FedAvg", (0, 1)), ("ReBaFL", (1,))):
+        for cell in cells_of([item], find_scale("quick"), seeds, [method], ["cifar-10 m=20"]):
+            path, rounds = results.file_of(cell, tmp_path), cell.settings.rounds
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = {"rounds": rounds, "seed": cell.settings.seed, "settings": {}, "environment": {}}
+            path.write_text(json.dumps(kept | {"curves": {"accuracy": [10.0 + cell.settings.seed] * rounds}}))
+    shown = Shown(item, find_scale("quick"), tmp_path)
+    assert list(shown.lookup("FedAvg", "cifar-10 m=20")) == [0, 1]
+    assert list(shown.compared("FedAvg", "cifar-10 m=20")) == [1]
+    assert shown.tables()[0][1][1] == [
+        ("FedAvg", "11.00", "11.00", "0.00", "1"),
+        ("ReBaFL", "11.00", "11.00", "0.00", "1"),
+    ]

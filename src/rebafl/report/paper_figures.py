@@ -106,7 +106,7 @@ def _curves(shown: Shown, name: str = "accuracy") -> Figure:
     figure, panels = _panels(shown)
     for panel in panels:
         for place, method in enumerate(panel.methods):
-            if results := list(shown.lookup(method, panel.condition).values()):
+            if results := list(shown.compared(method, panel.condition).values()):
                 _curve(panel.axes, results, name, method, place)
         panel.axes.set_xlabel("communication round")
         panel.axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
@@ -132,7 +132,7 @@ def _over_seeds(shown: Shown, condition: str, measure: str) -> dict[str, tuple[f
     """Mean and std over seeds, method by method; the std of one seed is shown as nothing."""
     found = {}
     for method in shown.item.methods:
-        if results := shown.lookup(method, condition):
+        if results := shown.compared(method, condition):
             values = [result.measure(measure) for result in results.values()]
             found[method] = (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
     return found
