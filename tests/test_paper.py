@@ -218,7 +218,7 @@ def test_the_commands(tmp_path, monkeypatch):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     (tmp_path / "docs" / "figures").mkdir(parents=True)
-    stale, own = (tmp_path / "docs" / "figures" / name for name in ("small-paper.png", "mine.png"))
+    stale, own = (tmp_path / "docs" / "figures" / name for name in ("small-paper-curves.png", "mine.png"))
     stale.touch()
     own.touch()
     report = paper("report")

@@ -67,10 +67,11 @@ def race(
     settings = workload.write(size, folder, processes)
     timings: dict[str, list[Timing]] = {racer.name: [] for racer in racers if racer.command}
     peaks, failures = [], dict[str, str]()
+    total = repeats * len(timings) + 1
     for turn in range(repeats):
         peaks.append(gemm_peak(processes))
         for place, racer in enumerate(_turned([racer for racer in racers if racer.command], turn)):
-            listen(turn * len(timings) + place, repeats * len(timings), racer.label)
+            listen(turn * len(timings) + place, total, racer.label)
             command = [word.format(folder) for word in racer.command]
             try:
                 timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
@@ -80,6 +81,7 @@ def race(
                 failures[racer.name] = str(error)
     work = _gflop_a_round(settings, size)
     both = OURS_REBAFL in timings
+    listen(total - 1, total, "first steps, and FedAvg and ReBaFL in turn")
     return {
         "machine": machine(),
         "workload": asdict(size),

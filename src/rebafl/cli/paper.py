@@ -170,9 +170,9 @@ def report(
         return [f"![{title}](figures/{path.name}.png)" for path in paths]
 
     write_text(page, make_page(results, figures, _measured(race)))
-    names = {f"{name}-{scale}" for name in item_names() for scale in scale_names()}
+    names = tuple(f"{name}-{scale}" for name in item_names() for scale in scale_names())
     for path in folder.glob("*"):  # of results that are gone
-        if path not in drawn and path.suffix in ENDINGS and path.stem in names:
+        if path not in drawn and path.suffix in ENDINGS and path.stem.startswith(names):
             path.unlink()
     out.print(Text(f"Written: {page}, and its figures beside it"), soft_wrap=True)
 
