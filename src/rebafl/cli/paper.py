@@ -140,7 +140,7 @@ def show_item(
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
         out.print(Text(f"{verdict.decision}: {claim.text} ({verdict.evidence})"), soft_wrap=True)
     if shown.pending:
-        out.print(Text(f"Pending: {', '.join(shown.pending)}"), soft_wrap=True)
+        out.print(Text(f"Pending: {shown.pending}"), soft_wrap=True)
     for path in draw(shown, target / f"{name}-{scale}"):
         out.print(Text(f"Drawn in {path}.png and {path}.pdf"), soft_wrap=True)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import fmean, stdev
 
 from .items import AT, EVERY, OTHERS, Claim, Item
@@ -108,11 +107,14 @@ def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int,
 
 
 def _evidence(found: list[Comparison]) -> str:
-    """The narrowest difference of each first method under each condition: what decides."""
+    """The narrowest difference under each condition: what decides."""
     run = [each for each in found if each.differences]
     if not run:
         return ""
-    parts = [str(min(group, key=lambda each: each.mean)) for _, group in groupby(run, key=lambda each: each.first)]
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for each in run:
+        groups.setdefault((each.first[1], each.second[1]), []).append(each)
+    parts = [str(min(group, key=lambda each: each.mean)) for group in groups.values()]
     seeds = max(len(each.differences) for each in run)
     parts += [f"{len(found) - len(run)} of {len(found)} comparisons not run"] if len(run) < len(found) else []
     return "; ".join(parts) + (f" ({seeds} seeds, ± standard error)" if seeds > 1 else "")

@@ -60,10 +60,17 @@ class Shown:
         return {seed: result for seed, result in own.items() if seed in common} if common else own
 
     @property
-    def pending(self) -> list[str]:
-        """Cells without any seed yet."""
-        places = [(m, c) for c in self.item.conditions for m in self.item.methods]
-        return [f"{method} ({condition})" for method, condition in places if not self.lookup(method, condition)]
+    def pending(self) -> str:
+        """Cells without any seed yet, condition by condition; empty if there are none."""
+        missing = {
+            condition: [method for method in self.item.methods if not self.lookup(method, condition)]
+            for condition in self.item.conditions
+        }
+        return "; ".join(
+            f"{condition}: {'all' if len(methods) == len(self.item.methods) else ', '.join(methods)}"
+            for condition, methods in missing.items()
+            if methods
+        )
 
     def verdicts(self) -> list[Verdict]:
         return [
@@ -195,7 +202,7 @@ def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
             rows.append(
                 (f"[{name}](#{name})", claim.text, _own_numbers(item, claim), *decisions, "<br>".join(evidence))
             )
-    header = ("item", "claim", "the paper's own numbers", *scale_names(), "evidence (difference of the measure)")
+    header = ("item", "claim", "the paper's own numbers", *scale_names(), "evidence: the narrowest difference under each condition")
     counted = "\n".join(
         f"- `{scale}`: {', '.join(f'{count[each]} {each}' for each in DECISIONS if count[each])}"
         for scale, count in tally.items()
@@ -228,7 +235,7 @@ def _item(item: Item, scales: Sequence[Shown], figures: Callable[[Shown], Sequen
         for condition, table in shown.tables():
             parts.append(f"{condition}:\n\n{markdown_table(*table)}\n")
         if shown.pending:
-            parts.append(f"Pending: {', '.join(shown.pending)}.\n")
+            parts.append(f"Pending: {shown.pending}.\n")
         if far := shown.far():
             parts.append(f"More than {FAR:.0f} points from the paper: {'; '.join(far)}.\n")
         if shown.scale.name == PAPER and item.findings:
