@@ -202,7 +202,7 @@ def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
             rows.append(
                 (f"[{name}](#{name})", claim.text, _own_numbers(item, claim), *decisions, "<br>".join(evidence))
             )
-    header = ("item", "claim", "the paper's own numbers", *scale_names(), "evidence: the narrowest difference under each condition")
+    header = ("item", "claim", "the paper's own numbers", *scale_names(), "evidence: narrowest difference by condition")
     counted = "\n".join(
         f"- `{scale}`: {', '.join(f'{count[each]} {each}' for each in DECISIONS if count[each])}"
         for scale, count in tally.items()
