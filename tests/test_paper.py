@@ -14,6 +14,7 @@ from rebafl.paper import items, results, runner, verdicts
 from rebafl.paper.items import Claim, Item, cells, cells_of, find_item, find_scale, item_names, printed
 from rebafl.paper.results import Result
 from rebafl.record import Record
+from rebafl.report.paper_figures import look
 from rebafl.report.reproduction import Shown, page
 
 
@@ -31,6 +32,15 @@ def test_every_cell_has_settings_and_every_claim_speaks_of_methods_that_are_run(
         assert {condition for _, at, condition in sides if at} | set(claim.where) <= set(item.conditions)
     grouped = [method for methods in item.panels.values() for method in methods]
     assert not grouped or grouped == list(item.methods)
+
+
+@pytest.mark.parametrize("name", item_names())
+def test_methods_in_one_picture_are_told_apart_in_colour_and_in_grey(name):
+    item = find_item(name)
+    for methods in item.panels.values() or [item.methods]:
+        looks = [look(method, place) for place, method in enumerate(methods)]
+        assert len({(each["color"], each["linestyle"]) for each in looks}) == len(methods)
+        assert len({each["marker"] for each in looks}) == len(methods)
 
 
 def test_the_papers_scale_is_the_papers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..paper.items import printed
 from ..paper.results import Result
@@ -21,10 +23,10 @@ from .reproduction import PAPER, Shown
 
 ENDINGS = (".png", ".pdf")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vP*Xhd<"  # eleven, lines are five: no two of the methods share both
+MARKERS = "osD^vP*Xhd<>px+"  # one for each of the methods below
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
-    "FedAvg-FT", "R-BSM", "F-Aug", "label smoothing", "FedAvg, all there",
+    "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM",
 )  # fmt: skip
 FIRST = {
     "ReBaFL": METHOD_COLOURS["rebafl"],
@@ -38,7 +40,8 @@ def look(method: str, place: int) -> dict[str, Any]:
     place = ORDER.index(method) if method in ORDER else place
     spare = [colour for colour in COLOURS if colour not in FIRST.values()]
     colour = FIRST.get(method, spare[place % len(spare)])
-    return {"color": colour, "linestyle": LINES[place % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
+    line = place * (1 + place // len(LINES))  # where colours begin anew, lines come in another order
+    return {"color": colour, "linestyle": LINES[line % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 def draw(shown: Shown, path: Path) -> list[Path]:
@@ -70,14 +73,15 @@ class Panel:
 
 
 def _panels(shown: Shown, height: float = 2.9) -> tuple[Figure, list[Panel]]:
-    """A panel for each condition, and group of methods, that has results."""
+    """A panel for each condition, and group of methods, that has results to compare (or any, if none has several)."""
     groups = shown.item.panels or {"": shown.item.methods}
-    there = [
-        (condition, name, methods)
+    found = [
+        (condition, name, methods, sum(bool(shown.lookup(method, condition)) for method in methods))
         for condition in shown.item.conditions
         for name, methods in groups.items()
-        if any(shown.lookup(method, condition) for method in methods)
     ]
+    least = min(2, max(count for *_, count in found))
+    there = [(condition, name, methods) for condition, name, methods, count in found if count >= least]
     columns = min(2 if len(there) in (2, 4) else 3, len(there))
     rows = ceil(len(there) / columns)
     figure = Figure(figsize=(max(4.2 * columns, 5.5), height * rows + 0.8), layout="constrained")
@@ -87,6 +91,7 @@ def _panels(shown: Shown, height: float = 2.9) -> tuple[Figure, list[Panel]]:
     for axes, (condition, name, _) in zip(grid, there, strict=False):
         axes.set_title(f"{condition}: {name}" if name else condition, loc="left", fontsize=10)
         axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, there, strict=False)]
 
@@ -96,9 +101,8 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     for panel in panels:
         handles, labels = panel.axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
-    figure.legend(
-        list(known.values()), list(known), loc="outside lower center", ncols=min(5, len(known)), frameon=False
-    )
+    columns = int(figure.get_figwidth() // 1.6)  # inches that a name takes
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=min(5, columns), frameon=False)
 
 
 def _curves(shown: Shown, name: str = "accuracy") -> Figure:
@@ -109,6 +113,7 @@ def _curves(shown: Shown, name: str = "accuracy") -> Figure:
             if results := list(shown.compared(method, panel.condition).values()):
                 _curve(panel.axes, results, name, method, place)
         panel.axes.set_xlabel("communication round")
+        panel.axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         panel.axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
             panel.axes.set_yscale("log")
@@ -167,7 +172,8 @@ def _bars(shown: Shown) -> Figure:
 
 def _dots(shown: Shown) -> Figure:
     """For each method our best round, our last ten, and what the paper prints."""
-    figure, panels = _panels(shown, height=3.2)
+    most = max(Counter(condition for _, condition in shown.results).values())
+    figure, panels = _panels(shown, height=0.9 + 0.23 * most)
     ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
     for panel in panels:
         axes = panel.axes
@@ -183,7 +189,7 @@ def _dots(shown: Shown) -> Figure:
             y, x = zip(*theirs, strict=True)
             axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="best, paper", zorder=3)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
-        axes.invert_yaxis()
+        axes.set_ylim(len(rows) - 0.4, -0.6)  # from the top down, no marker cut
         axes.set_xlabel("test accuracy (%)")
     _legend(figure, panels)
     return figure
