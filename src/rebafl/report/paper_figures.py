@@ -113,7 +113,7 @@ def _curves(shown: Shown, name: str = "accuracy") -> Figure:
             if results := list(shown.compared(method, panel.condition).values()):
                 _curve(panel.axes, results, name, method, place)
         panel.axes.set_xlabel("communication round")
-        panel.axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        panel.axes.xaxis.set_major_locator(MaxNLocator("auto", steps=(1, 2, 5, 10)))
         panel.axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
             panel.axes.set_yscale("log")
