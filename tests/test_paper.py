@@ -304,6 +304,7 @@ def test_longer_runs_are_compared_over_the_same_rounds_and_any_seed_is_found(tmp
     path.write_text(json.dumps(kept | {"curves": curves}))
     shown = Shown(find_item("table1"), find_scale("quick"), tmp_path)
     assert shown.lookup(cell.method, cell.condition)[42].measure("best") == 10.0
+    assert not shown.comparable, "one curve alone"
     first, *rest = shown.pending.split("; ")
     assert first == f"{cell.condition}: {', '.join(m for m in shown.item.methods if m != cell.method)}"
     assert rest == [f"{condition}: all" for condition in shown.item.conditions if condition != cell.condition]

@@ -60,6 +60,12 @@ class Shown:
         return {seed: result for seed, result in own.items() if seed in common} if common else own
 
     @property
+    def comparable(self) -> bool:
+        """Is there something for a picture: two conditions along a line, or two methods under one of them?"""
+        methods = Counter(condition for _, condition in self.results)
+        return len(methods) > 1 if self.item.shows[0] == "lines" else max(methods.values(), default=0) > 1
+
+    @property
     def pending(self) -> str:
         """Cells without any seed yet, condition by condition; empty if there are none."""
         missing = {
@@ -232,7 +238,7 @@ def _item(item: Item, scales: Sequence[Shown], figures: Callable[[Shown], Sequen
             parts.append(f"At scale `{shown.scale.name}`: pending.\n")
             continue
         parts.append(f"### `{item.name}` at scale `{shown.scale.name}`\n")
-        parts.extend(f"{picture}\n" for picture in figures(shown))
+        parts.extend(f"{picture}\n" for picture in (figures(shown) if shown.comparable else ()))
         for condition, table in shown.tables():
             parts.append(f"{condition}:\n\n{markdown_table(*table)}\n")
         if shown.pending:
