@@ -138,7 +138,8 @@ def show_item(
             table.add_row(*map(Text, row))
         show(table)
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
-        out.print(Text(f"{verdict.decision}: {claim.text} ({verdict.evidence})"), soft_wrap=True)
+        evidence = f" ({verdict.evidence})" if verdict.evidence else ""
+        out.print(Text(f"{verdict.decision}: {claim.text}{evidence}"), soft_wrap=True)
     if shown.pending:
         out.print(Text(f"Pending: {shown.pending}"), soft_wrap=True)
     for path in draw(shown, target / f"{name}-{scale}"):

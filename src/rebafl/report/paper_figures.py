@@ -163,7 +163,7 @@ def _bars(shown: Shown) -> Figure:
             axes.plot([place - 0.4, place + 0.4], [tail[method][0]] * 2, color="black", linewidth=2)
         if theirs := _theirs(shown, panel.condition, list(best)):
             x, y = zip(*theirs, strict=True)
-            axes.scatter(x, y, s=60, facecolors="white", edgecolors="black", zorder=3, label="best, paper")
+            axes.scatter(x, y, s=60, facecolors="white", edgecolors="black", zorder=3, label="paper")
         axes.set_xticks(range(len(best)), list(best), rotation=40, ha="right", fontsize=8)
         axes.set_ylabel("test accuracy (%)\nbar: best; line: last ten")
     _legend(figure, panels)
@@ -187,7 +187,7 @@ def _dots(shown: Shown) -> Figure:
         axes.scatter(last, range(len(rows)), marker="|", s=120, color="black", label="mean of last ten, ours", zorder=3)
         if theirs := _theirs(shown, panel.condition, rows):
             y, x = zip(*theirs, strict=True)
-            axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="best, paper", zorder=3)
+            axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="paper", zorder=3)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         axes.set_ylim(len(rows) - 0.4, -0.6)  # from the top down, no marker cut
         axes.set_xlabel("test accuracy (%)")
