@@ -138,6 +138,16 @@ def test_verdicts_follow_the_rules(claim, one, two, decision):
     assert verdicts.judge(ITEM, claim, lookup).decision == decision
 
 
+def test_a_peak_that_the_second_half_does_not_confirm_is_said(tmp_path):
+    """The first method has the best round, the other is ahead all the time."""
+    item, shown = replace(ITEM, conditions={"one": ""}), {"a": [50.0, 50.0, 90.0, 50.0], "b": [80.0] * 4}
+    found = Shown(item, find_scale("quick"), tmp_path)
+    found.__dict__["results"] = {(method, "one"): {0: made(curve)} for method, curve in shown.items()}
+    (verdict,) = found.verdicts()
+    assert (verdict.decision, verdict.otherwise) == ("held", "did not hold")
+    assert verdict.evidence == "one: a − b = +10.00; by the second half did not hold: one: a − b = -10.00"
+
+
 @pytest.mark.parametrize(("first", "decision"), [((75, 69, 68), "too close"), ((75, 73, 74), "held")])
 def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, decision):
     """+5, -1, -2 is +0.67 on average: more than half a point, and nothing."""

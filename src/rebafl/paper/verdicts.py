@@ -27,6 +27,7 @@ Side = tuple[str, str]
 class Verdict:
     decision: str
     evidence: str
+    otherwise: str = ""  # what another measure decides, if not the same
 
 
 @dataclass(frozen=True)

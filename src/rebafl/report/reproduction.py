@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -79,10 +79,20 @@ class Shown:
         )
 
     def verdicts(self) -> list[Verdict]:
-        return [
-            _judge_race(claim, self.race) if claim.measure == RACE else judge(self.item, claim, self.lookup)
-            for claim in self.item.claims
-        ]
+        return [self._verdict(claim) for claim in self.item.claims]
+
+    def _verdict(self, claim: Claim) -> Verdict:
+        """By the claim's measure; of the best round, with a word if the second half as a whole says something else."""
+        if claim.measure == RACE:
+            return _judge_race(claim, self.race)
+        verdict = judge(self.item, claim, self.lookup)
+        if claim.measure != "best":
+            return verdict
+        other = judge(self.item, replace(claim, measure="late"), self.lookup)
+        if other.decision == verdict.decision:
+            return verdict
+        evidence = f"{verdict.evidence}; by the second half {other.decision}: {other.evidence}"
+        return replace(verdict, evidence=evidence, otherwise=other.decision)
 
     def tables(self) -> list[tuple[str, Rows]]:
         """One for each condition that has results: ours beside the paper's."""
@@ -205,7 +215,7 @@ def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
             for scale, verdict in each.items():
                 tally[scale][verdict.decision] += 1
             evidence = [f"{scale}: {verdict.evidence}" for scale, verdict in each.items() if verdict.evidence]
-            decisions = [_bold(each[scale].decision) for scale in scale_names()]
+            decisions = [_decision(each[scale]) for scale in scale_names()]
             rows.append(
                 (f"[{name}](#{name})", claim.text, _own_numbers(item, claim), *decisions, "<br>".join(evidence))
             )
@@ -217,14 +227,20 @@ def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
     return (
         f"## Verdicts\n\nOf {len(rows)} claims, at each scale:\n\n{counted}\n\n"
         "The rules are in [verdicts.py](../src/rebafl/paper/verdicts.py): a difference counts from half a point on, "
-        "and one seed is one seed. The numbers that the paper prints, judged by the same rules, do not always decide "
-        f"for it either; a column says so.\n\n{markdown_table(header, rows)}"
+        "and one seed is one seed. Claims on tables are judged by the best round; where the mean over the second half "
+        "decides otherwise, that is said. The numbers that the paper prints, judged by the same rules, do not always "
+        f"decide for it either; a column says so.\n\n{markdown_table(header, rows)}"
     )
 
 
 def _deviations() -> str:
     lines = "\n".join(f"- {each}" for each in deviations())
     return f"## Deviations and choices\n\n{lines}\n"
+
+
+def _decision(verdict: Verdict) -> str:
+    other = f" (by the second half: {_bold(verdict.otherwise)})" if verdict.otherwise else ""
+    return _bold(verdict.decision) + other
 
 
 def _bold(decision: str) -> str:
