@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -102,25 +103,31 @@ class Shown:
 
     def _accuracy(self, condition: str) -> Rows:
         # what the paper prints is at its own scale: beside anything smaller it would say nothing
-        beside = self.scale.name == PAPER
-        diverse = ("Λ",) if "diversity" in self.item.shows else ()
-        paper = ("paper", "difference", "second half") if beside else ()
-        header = ("method", "best", *paper, "last 10", "swing", *diverse, "seeds")
-        rows = [self._row(method, condition, beside) for method in self.item.methods if self.lookup(method, condition)]
-        return header, rows
+        whole = self.scale.name == PAPER
+        beside = whole and any(printed(self.item, condition, method) is not None for method in self.item.methods)
+        columns = {
+            "paper": beside,
+            "difference": beside,
+            "second half": whole,  # at smaller scales it is the last ten rounds
+            "Λ": "diversity" in self.item.shows,
+        }
+        header = ("method", "best", "paper", "difference", "second half", "last 10", "swing", "Λ", "seeds")
+        keep = [columns.get(name, True) for name in header]
+        found = [self._row(method, condition) for method in self.item.methods if self.lookup(method, condition)]
+        return tuple(compress(header, keep)), [tuple(compress(row, keep)) for row in found]
 
-    def _row(self, method: str, condition: str, beside: bool) -> Sequence[str]:
+    def _row(self, method: str, condition: str) -> Sequence[str]:
         found = list(self.compared(method, condition).values())
         theirs = printed(self.item, condition, method)
         ours = fmean(result.measure("best") for result in found)
-        paper = ("", "") if theirs is None else (f"{theirs:.2f}", f"{ours - theirs:+.2f}")
         return (
             method,
             _over(found, "best"),
-            *((*paper, _over(found, "late")) if beside else ()),
+            *(("", "") if theirs is None else (f"{theirs:.2f}", f"{ours - theirs:+.2f}")),
+            _over(found, "late"),
             _over(found, "last10"),
             f"{fmean(result.measure('swing') for result in found):.2f}",
-            *((f"{fmean(r.measure('diversity') for r in found):.3g}",) if "diversity" in self.item.shows else ()),
+            f"{fmean(r.measure('diversity') for r in found):.3g}" if "diversity" in self.item.shows else "",
             _seeds(found),
         )
 
