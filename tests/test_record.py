@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rebafl import parameters, record
 from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
 from rebafl.errors import UserError
+from rebafl.files import is_locked
 from rebafl.machine import machine
 from rebafl.tensors import pack
 
@@ -355,3 +357,19 @@ def test_a_lost_or_strange_client_state_is_noticed(tmp_path, toy):
         run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
     state.write_bytes(good)
     assert run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5).round == 5
+
+
+def test_two_threads_cannot_write_one_run(tmp_path, toy):
+    """The system's lock belongs to a process; a second thread must be kept out all the same, and not open the door."""
+    first = record.Record(tmp_path / "r")
+    with first.locked():
+        with ThreadPoolExecutor(1) as other, pytest.raises(UserError, match="another process or thread"):
+            other.submit(run_toy, tmp_path / "r", toy).result()
+        assert is_locked(tmp_path / "r")
+        code = (
+            f"from pathlib import Path; from rebafl.files import is_locked; print(is_locked(Path({str(first.path)!r})))"
+        )
+        seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert seen.strip() == "True", "another process still sees it locked"
+    assert not is_locked(tmp_path / "r")
+    run_toy(tmp_path / "r", toy)

@@ -13,23 +13,21 @@ lines appended; resuming cuts off whatever the manifest does not know.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .config import Plain, read_toml, write_toml
 from .errors import UserError, exists
+from .files import ASIDE, LOCK, append, locked, sync, write_whole
 from .tensors import Tensors, pack, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
-ASIDE = ".aside"
 MANIFEST_KEYS = ("round", "bytes", "clients")
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)\.safetensors")
 SERVER_FILE = re.compile(r"server-\d+\.safetensors")
@@ -56,29 +54,15 @@ class Record:
             return ""
         if not self.path.is_dir():
             return "it is a file"
-        names = {path.name.removesuffix(ASIDE) for path in self.path.glob("*")} - {".lock"}
+        names = {path.name.removesuffix(ASIDE) for path in self.path.glob("*")} - {LOCK}
         unfinished = {"checkpoint", CONFIG, ENVIRONMENT} if (self.path / CONFIG).exists() else {"checkpoint", CONFIG}
         inside = [path.name for path in self.checkpoint.glob("*") if path.name != MANIFEST + ASIDE]
         others = sorted(names - unfinished) + inside
         return f"it holds {others[0]}, but no run" if others else ""
 
-    @contextmanager
-    def locked(self, patience: float = 0.0) -> Iterator[None]:
-        """Keep a second process out; the lock vanishes with the process that holds it, waited for if asked to."""
-        until = time.monotonic() + patience
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise UserError(
-                f"{self.path} cannot hold a run ({error.strerror}); choose another out=DIRECTORY."
-            ) from None
-        with file:
-            while not _locks(file):
-                if time.monotonic() >= until:
-                    raise UserError(f"{self.path} is being written by another process; wait for it or stop it.")
-                time.sleep(0.2)
-            yield
+    def locked(self, patience: float = 0.0) -> AbstractContextManager[None]:
+        """Keep a second writer out; waits so many seconds for one that is just ending."""
+        return locked(self.path, patience)
 
     def create(self, config: Plain, environment: Mapping[str, Any]) -> None:
         """Start a run directory, the manifest last: without it, the directory holds no run yet."""
@@ -152,12 +136,12 @@ class Record:
         for client, state in clients.items():
             write_whole(self.checkpoint / f"client-{client}-{round}.safetensors", pack({"state": state}))
         text = (_json(line) + "\n").encode()
-        _append(self.path / ROUNDS, text)
+        append(self.path / ROUNDS, text)
         length = self._length + len(text)
         states = len(self._client_rounds.keys() | clients.keys())
-        _sync(self.checkpoint)
+        sync(self.checkpoint)
         write_whole(self.checkpoint / MANIFEST, _json({"round": round, "bytes": length, "clients": states}).encode())
-        _sync(self.checkpoint)
+        sync(self.checkpoint)
         stale = [self.checkpoint / f"server-{self.round}.safetensors"]
         for client in clients:
             if client in self._client_rounds:
@@ -216,51 +200,6 @@ def open_run(path: Path) -> Record:
     if not exists(path / CONFIG):
         raise UserError(f"{path} holds no run: it has no {CONFIG}.")
     return Record(path)
-
-
-def _locks(file: IO[str]) -> bool:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A whole file or none: written aside, flushed to the disk, renamed."""
-    aside = path.with_name(path.name + ASIDE)
-    try:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror}); everything up to the last finished round is safe: "
-            "make room and run the same command again."
-        ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Renames reach the disk, in this order, even if the power goes."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _append(path: Path, data: bytes) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror}); make room and run the same command again."
-        ) from None
 
 
 def _json(values: Any, indent: int | None = None) -> str:

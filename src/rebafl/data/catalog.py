@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.numpy
 
 from ..errors import UserError
+from ..files import cache_folder
 from . import fetch, formats
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
 
@@ -148,7 +149,7 @@ def data_folder() -> Path:
     """`$REBAFL_DATA`, or a folder of the user's cache."""
     if chosen := os.environ.get("REBAFL_DATA"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebafl"
+    return cache_folder()
 
 
 def load_known(known: Known, say: fetch.Say) -> Data:

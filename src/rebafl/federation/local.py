@@ -10,12 +10,13 @@ from typing import Any
 
 from ..config import Plain
 from ..errors import UserError, exists
-from ..record import Record, write_whole
+from ..files import is_locked, write_whole
+from ..record import Record
 from . import processes
 from .control import Link, connected
 from .layout import ALLOWED, DESCRIPTION, Plan, create, machines, need_flower, read_plan
 from .processes import Started, free_ports, is_taken, wait_until
-from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, is_locked, need_submitted, wanted_run
+from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, need_submitted, wanted_run
 
 STATE, OUT, LOG = "processes.json", "run", "log"
 START = 60.0  # seconds that the server may take to answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -16,7 +15,8 @@ import tomli_w
 
 from ..config import Plain, read_toml
 from ..errors import UserError, exists
-from ..record import Record, write_whole
+from ..files import is_locked, write_whole
+from ..record import Record
 from ..version import VERSION
 from .layout import ALLOWED
 from .processes import wait_until
@@ -89,18 +89,6 @@ def _last_error(server: Path, port: int, run: str) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m", "", _call(server, port, "log", run, LINK, "--show").stdout)
     errors = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("ERROR")]
     return next((line for line in errors if line), "")
-
-
-def is_locked(out: Path) -> bool:
-    """Is a server app writing this run?"""
-    if not exists(out / ".lock"):
-        return False
-    with (out / ".lock").open("r+") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
 
 
 def rounds_of(out: Path) -> int:

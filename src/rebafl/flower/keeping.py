@@ -17,7 +17,7 @@ from typing import Protocol
 from flwr.app import ArrayRecord, Context
 
 from ..errors import UserError
-from ..record import write_whole
+from ..files import write_whole
 from ..tensors import Tensors, pack, unpack
 from .records import Malformed, from_arrays, to_arrays
 

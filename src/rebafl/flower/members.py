@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from ..config import read_toml
 from ..errors import UserError
-from ..record import write_whole
+from ..files import write_whole
 
 log = logging.getLogger("flwr")
 

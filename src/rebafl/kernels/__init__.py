@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..files import cache_folder
+
 SOURCE = Path(__file__).with_name("pooled_conv.c")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 REALS = {torch.float32: (), torch.float64: ("-DREAL=double", "-DWHOLE=int64_t")}
@@ -138,7 +140,7 @@ def _compile(command: list[str], target: Path) -> None:
 
 def _folder() -> Path:
     """In the user's cache, theirs alone: what lies here is executed."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebafl" / "kernels"
+    folder = cache_folder() / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
         raise OSError(f"{folder} can be written by others")

@@ -1,0 +1,128 @@
+"""How are files kept whole? Written aside and renamed, locked against a second writer, known by their digest."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from .errors import UserError, exists
+
+ASIDE = ".aside"
+LOCK = ".lock"
+POLL = 0.2  # seconds between two tries to get a lock
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def cache_folder() -> Path:
+    """The user's cache, a folder of ours in it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebafl"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A whole file or none: written aside, flushed to the disk, renamed."""
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def append(path: Path, data: bytes) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path} cannot be written ({error.strerror}); what was finished before is safe: "
+        "make room and run the same command again."
+    )
+
+
+def sync(folder: Path) -> None:
+    """Renames in this folder reach the disk, even if the power goes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_held: set[Path] = set()
+_guard = threading.Lock()
+"""Which folders this process has locked: the system's locks keep out other processes, but not other threads."""
+
+
+@contextmanager
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Keep every other writer out of a folder; waits so many seconds for it. The lock vanishes with the process."""
+    until = time.monotonic() + patience
+    key = folder.resolve()
+    _wait(lambda: _take(key), folder, until)
+    try:
+        with _lock_file(folder) as file:
+            _wait(lambda: _locks(file), folder, until)
+            yield
+    finally:
+        with _guard:
+            _held.discard(key)
+
+
+def is_locked(folder: Path) -> bool:
+    """Is somebody writing in this folder?"""
+    if not exists(folder / LOCK):
+        return False
+    with _guard:
+        if folder.resolve() in _held:  # opening and closing the file here would give the lock away
+            return True
+        with (folder / LOCK).open("r+") as file:
+            return not _locks(file)
+
+
+def _lock_file(folder: Path) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / LOCK).open("w")
+    except OSError as error:
+        raise UserError(f"{folder} cannot hold a run ({error.strerror}); choose another out=DIRECTORY.") from None
+
+
+def _wait(taken: Callable[[], bool], folder: Path, until: float) -> None:
+    while not taken():
+        if time.monotonic() >= until:
+            raise UserError(f"{folder} is being written by another process or thread; wait for it or stop it.")
+        time.sleep(POLL)
+
+
+def _take(key: Path) -> bool:
+    with _guard:
+        free = key not in _held
+        _held.add(key)
+        return free
+
+
+def _locks(file: IO[str]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
