@@ -38,8 +38,8 @@ def test_counters_are_rounded_and_what_does_not_change_stays():
 
 def test_diversity_by_hand_and_zero_for_identical_clients():
     a, b = {"w": torch.tensor([0.0, 0.0])}, {"w": torch.tensor([2.0, 4.0])}
-    assert diversity([a, b]) == pytest.approx(5.0)
-    assert diversity([b, b, b]) == 0.0
+    assert diversity([a, b], a) == pytest.approx(5.0)
+    assert diversity([b, b, b], b) == 0.0
 
 
 def test_a_good_upload_is_taken():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from rebafl import parameters, record
 from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
 from rebafl.errors import UserError
-from rebafl.files import is_locked
+from rebafl.files import is_locked, sha256
 from rebafl.machine import machine
 from rebafl.tensors import pack
 
@@ -131,9 +132,9 @@ def test_going_on_with_other_versions_is_noted(tmp_path, toy, monkeypatch):
     """What a number may depend on is known for each of its rounds; nothing is noted while nothing changes."""
     out = tmp_path / "run"
     run_toy(out, toy, rounds=1)
-    begun = json.loads((out / "environment.json").read_text())
+    begun = record.Record(out).environment()
     run_toy(out, toy, rounds=2)
-    assert json.loads((out / "environment.json").read_text()) == begun
+    assert record.Record(out).environment() == begun
     facts = machine()
     monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"torch": "9.9"})
     run_toy(out, toy, rounds=3)
@@ -141,7 +142,7 @@ def test_going_on_with_other_versions_is_noted(tmp_path, toy, monkeypatch):
     monkeypatch.setattr("rebafl.rounds.machine", lambda: facts)
     run_toy(out, toy, rounds=5)
     changes = [{"after_round": 2, "torch": "9.9"}, {"after_round": 4, "torch": facts["torch"]}]
-    assert json.loads((out / "environment.json").read_text()) == begun | {"went_on_with": changes}
+    assert record.Record(out).environment() == begun | {"went_on_with": changes}
 
 
 def test_only_changed_code_marks_a_commit(tmp_path, monkeypatch):
@@ -202,8 +203,6 @@ def test_other_settings_are_refused_and_nothing_is_touched(tmp_path, toy):
 
 def test_other_data_are_refused(tmp_path, toy):
     run_toy(tmp_path / "r", toy, rounds=1)
-    from dataclasses import replace
-
     with pytest.raises(UserError, match="other data"):
         run_toy(tmp_path / "r", replace(toy, x_test=toy.x_test + 1), rounds=2)
 
@@ -325,6 +324,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, toy, damage):
     else:
         saved["weights" if damage == "missing" else "state"].popitem()
     (run.checkpoint / "server-3.safetensors").write_bytes(pack(saved))
+    with pytest.raises(UserError, match=r"server-3\.safetensors is damaged"):
+        run_toy(tmp_path / "r", toy, rounds=5)
+    run._write_manifest(replace(run._manifest(), server=sha256(pack(saved))))  # as if it had been committed so
     with pytest.raises(UserError, match="does not fit its settings"):
         run_toy(tmp_path / "r", toy, rounds=5)
 
@@ -352,9 +354,16 @@ def test_a_lost_or_strange_client_state_is_noticed(tmp_path, toy):
     state.unlink()
     with pytest.raises(UserError, match="5 of 6 client states"):
         run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
-    state.write_bytes(pack({"state": {"m": torch.tensor(1)}}))
-    with pytest.raises(UserError, match="state of client 2 is damaged"):
+    other = pack({"state": {"n": torch.tensor(1)}})
+    state.write_bytes(other)
+    with pytest.raises(UserError, match=r"client-2-3-.* is damaged \(its digest is another\)"):
         run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
+    state.unlink()
+    foreign = state.with_name(f"client-2-3-{sha256(other)[:32]}.safetensors")
+    foreign.write_bytes(other)
+    with pytest.raises(UserError, match="not those that were committed"):
+        run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5)
+    foreign.unlink()
     state.write_bytes(good)
     assert run_toy(tmp_path / "r", toy, algorithm="counting", participation="always", rounds=5).round == 5
 
@@ -366,9 +375,7 @@ def test_two_threads_cannot_write_one_run(tmp_path, toy):
         with ThreadPoolExecutor(1) as other, pytest.raises(UserError, match="another process or thread"):
             other.submit(run_toy, tmp_path / "r", toy).result()
         assert is_locked(tmp_path / "r")
-        code = (
-            f"from pathlib import Path; from rebafl.files import is_locked; print(is_locked(Path({str(first.path)!r})))"
-        )
+        code = f"from pathlib import Path; from rebafl import files; print(files.is_locked(Path({str(first.path)!r})))"
         seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert seen.strip() == "True", "another process still sees it locked"
     assert not is_locked(tmp_path / "r")

@@ -7,7 +7,7 @@ neither the order of arrival nor the number of workers can change a bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,9 +21,9 @@ class Upload:
     """What leaves a device: how the weights changed, what is shared besides, and the class counts."""
 
     client: int
-    change: Tensors
+    change: Mapping[str, Tensor]
     counts: Tensor
-    shared: Tensors = field(default_factory=dict)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:
@@ -54,7 +54,7 @@ def refusal(
     return f"shared values: {reason}" if reason else None
 
 
-def mismatch(found: Tensors, expected: Tensors) -> str | None:
+def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
     """How some tensors differ from what they should look like, or None; all must be finite."""
     if found.keys() != expected.keys():
         return f"missing or unknown {', '.join(sorted(found.keys() ^ expected.keys()))}"
@@ -67,19 +67,26 @@ def mismatch(found: Tensors, expected: Tensors) -> str | None:
     return None
 
 
-def length(tensors: Tensors) -> float:
+def length(tensors: Mapping[str, Tensor]) -> float:
     """The Euclidean norm of all these tensors as one vector."""
     return math.sqrt(math.fsum(float(each.to(torch.float64).square().sum()) for each in tensors.values()))
 
 
-def weighted_mean(tensors: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+def weighted_mean(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensors:
     """Σ weight * tensor / Σ weight for each name, in the order given, in float64."""
+    return {name: weighted_mean_of(name, tensors, weights) for name in tensors[0]}
+
+
+def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensor:
+    """The same for one name: one tensor at a time is looked at, which may lie on the disk until then."""
     total = float(sum(weights))
-    mean: Tensors = {}
-    for name in tensors[0]:
-        mean[name] = torch.zeros_like(tensors[0][name], dtype=torch.float64, memory_format=torch.contiguous_format)
-        for each, weight in zip(tensors, weights, strict=True):
-            mean[name].add_(each[name].to(torch.float64), alpha=weight / total)
+    mean: Tensor | None = None
+    for each, weight in zip(tensors, weights, strict=True):
+        tensor = each[name]
+        if mean is None:
+            mean = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
+        mean.add_(tensor.to(torch.float64), alpha=weight / total)
+    assert mean is not None
     return mean
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from .aggregate import weighted_mean
+from .aggregate import weighted_mean_of
 from .data import Data
 from .models import CHUNK, Classifier, evaluating
-from .tensors import Tensors
 
 TAIL = 10  # rounds that the mean and spread at the end of a run are taken over
 
@@ -68,13 +68,11 @@ def total(scores: Sequence[Score]) -> Score:
     )
 
 
-def diversity(changes: Sequence[Tensors]) -> float:
+def diversity(changes: Sequence[Mapping[str, Tensor]], names: Iterable[str]) -> float:
     """The paper's Λ: the mean squared distance of the local models from their (unweighted) average."""
-    mean = weighted_mean(changes, [1.0] * len(changes))
-    # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
-    squares = [
-        float((change[name].contiguous() - centre).square_().sum())  # in float64, as the mean is
-        for change in changes
-        for name, centre in mean.items()
-    ]
+    squares = []
+    for name in names:
+        centre = weighted_mean_of(name, changes, [1.0] * len(changes))
+        # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
+        squares += [float((change[name].contiguous() - centre).square_().sum()) for change in changes]
     return math.fsum(squares) / len(changes)

@@ -26,7 +26,8 @@ from .machine import machine
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
-from .tensors import size
+from .spool import Spool
+from .tensors import Tensors, size
 
 WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
@@ -105,33 +106,68 @@ def _restored(record: Record, first: Server) -> Server:
     return server
 
 
-def close_round(
-    experiment: Experiment,
-    engine: Engine,
-    record: Record,
-    server: Server,
-    who: Roster,
-    outcomes: list[Outcome],
-    began: float,
-    checks: Checks,
-    notes: Mapping[str, Any] | None = None,
-) -> tuple[Server, Plain]:
-    """Refuse, aggregate, score, commit: the next server, and what the record says of the round.
+class Intake:
+    """What arrives in a round: checked one upload at a time, and kept until all are there.
 
-    `outcomes` are in client-id order; `began` is of `time.perf_counter`.
+    Uploads go to the spool, next states to the disk: little of either stays in memory.
     """
+
+    def __init__(self, experiment: Experiment, record: Record, server: Server, checks: Checks, spool: Spool) -> None:
+        algorithm = experiment.settings.algorithm
+        self.experiment, self.record, self.server, self.checks, self.spool = experiment, record, server, checks, spool
+        self.change, self.shared = algorithm.uploaded(server.weights), algorithm.shared(server)
+        self.state = algorithm.client_state(server)
+        self.failures: dict[int, str] = {}
+        self._uploads: dict[int, Upload] = {}
+        self._refused: dict[int, str] = {}
+
+    def take(self, outcome: Outcome) -> None:
+        """Use an upload, or note why it is not used."""
+        if outcome.upload is None:
+            self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
+        elif reason := self._refusal(outcome.upload, outcome.state or {}):
+            self._refused[outcome.client] = reason
+        else:
+            self._uploads[outcome.client] = self.spool.keep(outcome.upload)
+            if outcome.state:
+                self.record.keep_state(outcome.client, outcome.state)
+
+    def _refusal(self, upload: Upload, state: Tensors) -> str | None:
+        checks = self.checks
+        classes = self.experiment.task.classes
+        if reason := refusal(upload, self.change, self.shared, classes, checks.samples, checks.norm):
+            return reason
+        reason = mismatch(state, self.state) if checks.states else None
+        return f"next state: {reason}" if reason else None
+
+    @property
+    def uploads(self) -> list[Upload]:
+        """Those that are used, in client-id order whatever the order of arrival."""
+        return [self._uploads[client] for client in sorted(self._uploads)]
+
+    @property
+    def refused(self) -> dict[int, str]:
+        return dict(sorted(self._refused.items()))
+
+
+def close_round(
+    intake: Intake, engine: Engine, who: Roster, began: float, notes: Mapping[str, Any] | None = None
+) -> tuple[Server, Plain]:
+    """Aggregate, score, commit: the next server, and what the record says of the round.
+
+    `began` is of `time.perf_counter`.
+    """
+    experiment, record, server = intake.experiment, intake.record, intake.server
     algorithm, number = experiment.settings.algorithm, record.round + 1
-    uploads, refused = _accept(experiment, server, outcomes, checks)
-    line = {**_line(experiment, number, who, server, uploads, refused), **(notes or {})}
+    uploads = intake.uploads
+    line = {**_line(experiment, number, who, server, uploads, intake.refused), **(notes or {})}
     if uploads:
         server, problem = _next_server(experiment, number, server, uploads)
         if problem:
             line |= {"updated": False, "discarded": problem}
     line |= _scores(engine, algorithm, server)
     line["seconds"] = round(time.perf_counter() - began, 3)
-    accepted = taken(line)
-    after = {outcome.client: outcome.state for outcome in outcomes if outcome.client in accepted and outcome.state}
-    record.commit(line, {"weights": server.weights, "state": server.state}, after)
+    record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line["updated"])
     return server, line
 
 
@@ -140,26 +176,6 @@ def taken(line: Mapping[str, Any]) -> set[int]:
     if not line["updated"]:
         return set()
     return set(line["active"]) - set(line["lost"]) - set(map(int, line["refused"]))
-
-
-def _accept(
-    experiment: Experiment, server: Server, outcomes: list[Outcome], checks: Checks
-) -> tuple[list[Upload], dict[int, str]]:
-    """The uploads to use, and why others are not used."""
-    algorithm = experiment.settings.algorithm
-    change, shared = algorithm.uploaded(server.weights), algorithm.shared(server)
-    kept = algorithm.client_state(server)
-    uploads, refused = [], {}
-    for outcome in outcomes:
-        if outcome.upload is None:
-            refused[outcome.client] = outcome.failure
-        elif reason := refusal(outcome.upload, change, shared, experiment.task.classes, checks.samples, checks.norm):
-            refused[outcome.client] = reason
-        elif checks.states and (reason := mismatch(outcome.state or {}, kept)):
-            refused[outcome.client] = f"next state: {reason}"
-        else:
-            uploads.append(outcome.upload)
-    return uploads, refused
 
 
 def _next_server(
@@ -183,7 +199,8 @@ def _line(
 ) -> Plain:
     """What `rounds.jsonl` says of a round, the scores aside."""
     algorithm = experiment.settings.algorithm
-    moves = [{n: delta for n, delta in each.change.items() if n in experiment.parameters} for each in uploads]
+    moves = [upload.change for upload in uploads]
+    trained = [name for name in moves[0] if name in experiment.parameters] if moves else []
     down = size(server.weights) + size(algorithm.broadcast(server))
     counts = {"counts": torch.zeros(experiment.task.classes, dtype=torch.int64)}
     up = size(algorithm.uploaded(server.weights)) + size(algorithm.shared(server)) + size(counts)
@@ -193,7 +210,7 @@ def _line(
         "lost": sorted(set(who.trains) - set(who.arrives)),
         "refused": dict(refused),
         "updated": bool(uploads),
-        "diversity": diversity(moves) if uploads else None,
+        "diversity": diversity(moves, trained) if uploads else None,
         "bytes_up": len(who.trains) * up,
         "bytes_down": len(who.trains) * down,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +12,15 @@ from typing import Any
 from .aggregate import mismatch
 from .algorithm import Sent, Server
 from .data import Data
-from .engines import Engine, Outcome, start_engine
+from .engines import Engine, StateOf, start_engine
 from .errors import UserError
 from .experiment import Experiment, Say, prepare
 from .local import one_thread
 from .models import Factory
-from .participation import Roster
 from .record import Record
-from .rounds import Checks, check_same, close_round, open_record
+from .rounds import Checks, Intake, check_same, close_round, open_record
 from .settings import Settings, make_settings
+from .spool import Spool
 from .tensors import Tensors
 
 OWN_MODEL = "python"
@@ -72,34 +72,33 @@ def _round(experiment: Experiment, engine: Engine, record: Record, server: Serve
     algorithm = experiment.settings.algorithm
     who = experiment.roster(number)
     sent = Sent(server.weights, algorithm.broadcast(server))
-    # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
-    states = _states(record, who, algorithm.client_state(server))
-    outcomes = _collect(engine.train(number, sent, states), len(states), number, listen)
     checks = Checks(samples=len(experiment.work.data.y_train))
-    server, line = close_round(experiment, engine, record, server, who, outcomes, began, checks)
+    with Spool(record.path) as spool:
+        intake = Intake(experiment, record, server, checks, spool)
+        # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
+        clients = who.arrives
+        listen("client", {"done": 0, "of": len(clients)})
+        for done, outcome in enumerate(engine.train(number, sent, clients, _states(record, intake.state)), 1):
+            intake.take(outcome)
+            listen("client", {"done": done, "of": len(clients)})
+        if number == 1 and clients and len(intake.failures) == len(clients):
+            client, failure = next(iter(intake.failures.items()))
+            raise UserError(f"Every client of the first round failed, client {client} with {failure}.")
+        server, line = close_round(intake, engine, who, began)
     listen("round", line)
     return server
 
 
-def _states(record: Record, who: Roster, expected: Tensors) -> dict[int, Tensors | None]:
-    """The states of the clients that train, checked: a file damaged by hand must not become a strange result."""
-    states = {client: record.client_state(client) for client in who.arrives}
-    for client, state in states.items():
+def _states(record: Record, expected: Tensors) -> StateOf:
+    """Reads the state of a client when it is to train, and checks it."""
+
+    def state_of(client: int) -> Tensors | None:
+        state = record.client_state(client)
         if state is not None and (reason := mismatch(state, expected)):
             raise UserError(f"{record.path}: the saved state of client {client} is damaged ({reason}); restore it.")
-    return states
+        return state
 
-
-def _collect(outcomes: Iterable[Outcome], expected: int, number: int, listen: Listener) -> list[Outcome]:
-    """All outcomes, in client-id order whatever the order of arrival."""
-    listen("client", {"done": 0, "of": expected})
-    found = []
-    for outcome in outcomes:
-        found.append(outcome)
-        listen("client", {"done": len(found), "of": expected})
-    if number == 1 and found and all(outcome.failure for outcome in found):
-        raise UserError(f"Every client of the first round failed, client {found[0].client} with {found[0].failure}.")
-    return sorted(found, key=lambda outcome: outcome.client)
+    return state_of
 
 
 def trained_weights(record: Record, settings: Settings) -> Tensors:

@@ -16,7 +16,7 @@ Tensors = dict[str, Tensor]
 NOTE = "note"
 
 
-def pack(groups: Mapping[str, Tensors], note: Mapping[str, Any] | None = None) -> bytes:
+def pack(groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any] | None = None) -> bytes:
     """Several groups of tensors and a small JSON-able note, as one block of bytes."""
     flat = {
         f"{group}|{name}": tensor.detach().contiguous()

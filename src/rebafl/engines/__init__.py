@@ -8,9 +8,20 @@ from typing import Literal
 from .inprocess import InProcess
 from .processes import Processes
 from .ray_tasks import RayTasks
-from .work import Engine, Outcome, Work
+from .work import Engine, Outcome, StateOf, Work
 
-__all__ = ["Engine", "InProcess", "Outcome", "Processes", "RayTasks", "Where", "Work", "cores", "start_engine"]
+__all__ = [
+    "Engine",
+    "InProcess",
+    "Outcome",
+    "Processes",
+    "RayTasks",
+    "StateOf",
+    "Where",
+    "Work",
+    "cores",
+    "start_engine",
+]
 
 Where = Literal["local", "ray"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from ..algorithm import Sent
 from ..evaluate import Score, chunks, score_chunk, total
 from ..local import keep_memory
 from ..models import load_weights
 from ..tensors import Tensors
-from .work import Outcome, Work, failure_text
+from .work import Outcome, StateOf, Work, failure_text
 
 
 class InProcess:
@@ -18,8 +18,9 @@ class InProcess:
         self.work = work
         self.net = work.make_net()
 
-    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]:
-        for client, state in states.items():
+    def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]:
+        for client in clients:
+            state = state_of(client)
             try:
                 upload, after = self.work.train(self.net, sent, client, round, state)
             except Exception as error:  # one failed client must not stop the others

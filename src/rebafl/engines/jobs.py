@@ -6,7 +6,7 @@ Messages are safetensors with a JSON note, not pickles. What carries them differ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..evaluate import Score, chunks, score_chunk, total
 from ..local import keep_memory
 from ..models import load_weights
 from ..tensors import Tensors, pack, unpack
-from .work import Outcome, Work, failure_text
+from .work import Outcome, StateOf, Work, failure_text
 
 TRIES = 3  # how often a job is given out before the client counts as failed
 CHUNKS_A_JOB = 1  # more would leave workers idle at the end
@@ -85,9 +85,9 @@ class Remote(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]:
+    def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]:
         self.announce(pack({"weights": sent.weights, "extra": sent.extra}))
-        jobs = (Job(_train_message(client, round, state), client) for client, state in states.items())
+        jobs = (Job(_train_message(client, round, state_of), client) for client in clients)
         for job, (groups, note) in self.run(jobs):
             if failure := note.get("failure"):
                 yield Outcome(job.client, failure=str(failure))
@@ -110,9 +110,12 @@ class Remote(ABC):
         return total([scores[number] for number in range(count)])
 
 
-def _train_message(client: int, round: int, state: Tensors | None) -> Callable[[], bytes]:
-    note = {"do": "train", "client": client, "round": round, "new": state is None}
-    return lambda: pack({"state": state or {}}, note)
+def _train_message(client: int, round: int, state_of: StateOf) -> Callable[[], bytes]:
+    def message() -> bytes:
+        state = state_of(client)
+        return pack({"state": state or {}}, {"do": "train", "client": client, "round": round, "new": state is None})
+
+    return message
 
 
 def _score_message(numbers: range) -> Callable[[], bytes]:

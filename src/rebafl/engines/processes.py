@@ -41,6 +41,11 @@ class Worker:
         self.job: Job | None = None
         self.version = -1
 
+    def send(self, kind: bytes, content: bytes) -> None:
+        """In two messages: joining them would copy the content, which may be a whole model."""
+        self.pipe.send_bytes(kind)
+        self.pipe.send_bytes(content)
+
     def stop(self) -> None:
         self.process.kill()
         self.process.join()
@@ -93,11 +98,12 @@ class Processes(Remote):
     def _give(self, worker: Worker, job: Job) -> None:
         job.tries += 1
         worker.job = job
+        message = job.message()
         try:
             if worker.version != self._version:
-                worker.pipe.send_bytes(BROADCAST + self._broadcast)
+                worker.send(BROADCAST, self._broadcast)
                 worker.version = self._version
-            worker.pipe.send_bytes(JOB + job.message())
+            worker.send(JOB, message)
         except OSError:
             pass  # it died: its pipe is at its end, which is noticed where replies are awaited
 
@@ -116,10 +122,11 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], work: Work) -> Non
     runner = Runner(work)
     while True:
         try:
-            message = pipe.recv_bytes()
-            if message[:1] == BROADCAST:
-                runner.receive(message[1:])
+            kind = pipe.recv_bytes()
+            content = pipe.recv_bytes()
+            if kind == BROADCAST:
+                runner.receive(content)
             else:
-                pipe.send_bytes(runner.do(message[1:]))
+                pipe.send_bytes(runner.do(content))
         except (EOFError, OSError):
             return

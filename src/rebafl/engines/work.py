@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,10 +74,14 @@ class Outcome:
     failure: str = ""
 
 
+StateOf = Callable[[int], Tensors | None]
+"""A client -> its state, read when the client is to train; None for one that has none yet."""
+
+
 class Engine(Protocol):
     """Where clients are trained. Results come in any order; nothing may depend on it."""
 
-    def train(self, round: int, sent: Sent, states: Mapping[int, Tensors | None]) -> Iterable[Outcome]: ...
+    def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]: ...
 
     def score(self, weights: Tensors) -> Score: ...
 

@@ -31,8 +31,9 @@ from ..local import one_thread
 from ..models import Factory
 from ..participation import Roster
 from ..record import Record
-from ..rounds import FEDERATION, Checks, check_same, close_round, open_record, taken
+from ..rounds import FEDERATION, Checks, Intake, check_same, close_round, open_record, taken
 from ..settings import Settings
+from ..spool import Spool
 from .members import TABLE, Bound, Claimed, read_members
 from .options import Options
 from .records import Order, failure_of, read_reply, to_json
@@ -119,9 +120,11 @@ class Federation:
         notes: Plain = {"missing": answers.missing} if answers.missing else {}
         if fresh:
             notes["restarted"] = fresh
-        server, line = close_round(
-            self.experiment, self.engine, self.record, server, who, outcomes, began, self.checks, notes
-        )
+        with Spool(self.record.path) as spool:
+            intake = Intake(self.experiment, self.record, server, self.checks, spool)
+            for outcome in outcomes:
+                intake.take(outcome)
+            server, line = close_round(intake, self.engine, who, began, notes)
         self.last_taken |= dict.fromkeys(taken(line), number)
         self._report(line)
         if chosen:

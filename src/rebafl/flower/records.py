@@ -155,7 +155,7 @@ class Note:
         return value
 
 
-def _record(groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> RecordDict:
+def _record(groups: Mapping[str, Mapping[str, torch.Tensor]], note: Mapping[str, Any]) -> RecordDict:
     content = RecordDict({name: to_arrays(group) for name, group in groups.items() if group})
     content[NOTE] = ConfigRecord(dict(note))
     return content
