@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from operator import sub
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -341,11 +342,13 @@ class Record:
 
 
 def earlier_points(round: int) -> set[int]:
-    """Rounds before this one that are kept to go back to: the largest multiple of 1, of 2, of 4, of 8 and so on.
+    """Rounds before this one that are kept to go back to: the last two multiples of 1, of 2, of 4, of 8 and so on.
 
     Few, closer together the nearer they are; and none is wanted again once it was dropped.
     """
-    return {(round - 1) // 2**power * 2**power for power in range(round.bit_length())} - {0}
+    steps = [2**power for power in range(round.bit_length())]
+    last = [(round - 1) // step * step for step in steps]
+    return {each for each in [*last, *map(sub, last, steps)] if each > 0}
 
 
 def open_run(path: Path) -> Record:

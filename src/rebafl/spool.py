@@ -48,7 +48,9 @@ class Spool:
             self.held += upload.bytes
             return upload
         try:
-            return replace(upload, change=_stored(upload.change, self.file), shared=_stored(upload.shared, self.file))
+            change, shared = _stored(upload.change, self.file), _stored(upload.shared, self.file)
+            # cloned, since it may be a view of the whole message that it came in
+            return replace(upload, change=change, shared=shared, counts=upload.counts.clone())
         except OSError as error:
             raise cannot_write(self.folder, error) from None
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import socket
+import struct
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 import torch
@@ -21,17 +23,51 @@ from ..tensors import unpack
 from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
 from .work import Work
 
-BROADCAST, JOB = b"b", b"j"
+BROADCAST, JOB, REPLY = b"b", b"j", b"r"
+HEADER = struct.Struct("!cQ")  # a message's kind and length
+
+
+class Channel:
+    """One end of a connection to another process, for messages of any size.
+
+    Unlike multiprocessing's own, it reserves the memory of a message once, when its length is known: hundreds of
+    reservations for a large model would leave the heap in pieces, and more so with every client.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    def send(self, kind: bytes, content: bytes) -> None:
+        self.end.sendall(HEADER.pack(kind, len(content)))
+        self.end.sendall(content)
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """Waits for a message; raises `EOFError` or `OSError` if the other process is gone."""
+        kind, length = HEADER.unpack(self._whole(HEADER.size))
+        return kind, self._whole(length)
+
+    def _whole(self, length: int) -> bytes:
+        parts, left = [], length
+        while left:
+            part = self.end.recv(left, socket.MSG_WAITALL)
+            if not part:
+                raise EOFError
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)  # a signal may have cut it short
+
+    def close(self) -> None:
+        self.end.close()
 
 
 class Worker:
-    """One process and the pipe to it; `job` is what it is busy with, `version` which broadcast it knows."""
+    """One process and the channel to it; `job` is what it is busy with, `version` which broadcast it knows."""
 
     def __init__(self, work: Work, others: Sequence[Worker] = ()) -> None:
         context = multiprocessing.get_context("fork")
-        self.pipe, theirs = context.Pipe()
-        # The child must close our ends of all pipes, or it would never notice that we are gone.
-        ours = [self.pipe, *(other.pipe for other in others)]
+        self.channel, theirs = map(Channel, socket.socketpair())
+        # The child must close our ends of all channels, or it would never notice that we are gone.
+        ours = [self.channel, *(other.channel for other in others)]
         self.process: BaseProcess = context.Process(target=_serve, args=(theirs, ours, work), daemon=True)
         with warnings.catch_warnings():
             # Python 3.12 warns of forking with threads about; the child computes in its one thread and takes no locks.
@@ -41,15 +77,10 @@ class Worker:
         self.job: Job | None = None
         self.version = -1
 
-    def send(self, kind: bytes, content: bytes) -> None:
-        """In two messages: joining them would copy the content, which may be a whole model."""
-        self.pipe.send_bytes(kind)
-        self.pipe.send_bytes(content)
-
     def stop(self) -> None:
         self.process.kill()
         self.process.join()
-        self.pipe.close()
+        self.channel.close()
 
 
 class Processes(Remote):
@@ -80,13 +111,13 @@ class Processes(Remote):
             busy = [(worker, worker.job) for worker in self._workers if worker.job is not None]
             if not busy:
                 return
-            ready = wait([worker.pipe for worker, _ in busy])
+            ready = wait([worker.channel.end for worker, _ in busy])
             for worker, job in busy:
-                if worker.pipe not in ready:
+                if worker.channel.end not in ready:
                     continue
                 worker.job = None
                 try:
-                    reply = worker.pipe.recv_bytes()
+                    _, reply = worker.channel.receive()
                 except (EOFError, OSError):
                     self._replace(worker)
                     if job.tries < TRIES:
@@ -101,11 +132,11 @@ class Processes(Remote):
         message = job.message()
         try:
             if worker.version != self._version:
-                worker.send(BROADCAST, self._broadcast)
+                worker.channel.send(BROADCAST, self._broadcast)
                 worker.version = self._version
-            worker.send(JOB, message)
+            worker.channel.send(JOB, message)
         except OSError:
-            pass  # it died: its pipe is at its end, which is noticed where replies are awaited
+            pass  # it died: its channel is at its end, which is noticed where replies are awaited
 
     def _replace(self, worker: Worker) -> None:
         worker.stop()
@@ -113,7 +144,7 @@ class Processes(Remote):
         self._workers.append(Worker(self.work, self._workers))
 
 
-def _serve(pipe: Connection, inherited: Sequence[Connection], work: Work) -> None:
+def _serve(channel: Channel, inherited: Sequence[Channel], work: Work) -> None:
     """A worker's life: receive, do, reply, until the process that started it is gone."""
     for each in inherited:
         each.close()
@@ -122,11 +153,10 @@ def _serve(pipe: Connection, inherited: Sequence[Connection], work: Work) -> Non
     runner = Runner(work)
     while True:
         try:
-            kind = pipe.recv_bytes()
-            content = pipe.recv_bytes()
+            kind, content = channel.receive()
             if kind == BROADCAST:
                 runner.receive(content)
             else:
-                pipe.send_bytes(runner.do(content))
+                channel.send(REPLY, runner.do(content))
         except (EOFError, OSError):
             return
