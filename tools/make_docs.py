@@ -12,7 +12,7 @@ from rebafl.report.speed import performance
 
 DOCS = Path(__file__).parent.parent / "docs"
 
-measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale")]
+measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale", "memory")]
 
 chaos = account(json.loads((DOCS / "measured" / "chaos.json").read_text()))
 

@@ -95,6 +95,16 @@ def _note_changes(record: Record, facts: Plain) -> None:
         record.write_environment(facts | {WENT_ON: changes})
 
 
+def roll_back(record: Record, round: int) -> None:
+    """Take a run back to an earlier round; what came after it is removed, and the record says so."""
+    before = len(record.rounds())
+    facts = record.environment()
+    record.roll_back(round)
+    record.write_environment(
+        facts | {WENT_ON: [*facts.get(WENT_ON, []), {"after_round": round, "rolled_back_from": before}]}
+    )
+
+
 def _restored(record: Record, first: Server) -> Server:
     """The saved server, if it is one of this model and algorithm; `first` shows what it must look like."""
     saved = record.saved_server()

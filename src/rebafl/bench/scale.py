@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -65,6 +66,7 @@ def point(
     epochs: int = 1,
     workers: int = 0,
     rounds: int = 4,
+    algorithm: str = "fedavg",
 ) -> Timing:
     """One short run: by default each client takes a single step, so that what is left is what a round costs."""
     model = {0: "fashion-cnn", 128: "mlp"}.get(width, f"{__name__}:wide_{width}")
@@ -72,7 +74,7 @@ def point(
         {
             "dataset": "fashion-mini",
             "model": model,
-            "algorithm": "fedavg",
+            "algorithm": algorithm,
             "rounds": rounds,
             "workers": workers,
             "partition": {"kind": "pathological", "clients": clients, "classes": 2, "samples": samples},
@@ -83,6 +85,26 @@ def point(
     file = folder / "scale.toml"
     file.write_text(write_toml(settings.plain()))
     return measure([sys.executable, "-m", "rebafl.bench.ours", str(file)], folder / "scale.log")
+
+
+LARGE = 12_800  # hidden units: a model of ten million parameters
+ALLOWED_MODELS = {"fedavg": 12, "scaffold": 20, "feddyn": 20}
+ALLOWANCE = 500 * 10**6  # bytes besides: Python, torch, the data
+ACTIVES = (20, 200)
+
+
+def measure_memory(folder: Path, listen: Listen) -> Plain:
+    """What the main process holds at the most, with few and with many active clients of a large model."""
+    model = sum(tensor.nbytes for tensor in Wide((1, 28, 28), 10, LARGE).state_dict().values())
+    rows: list[Plain] = []
+    for algorithm, allowed in ALLOWED_MODELS.items():
+        for active in ACTIVES:
+            listen(len(rows), len(ALLOWED_MODELS) * len(ACTIVES), f"{algorithm}, {active} active")
+            timing = point(folder, active, active, LARGE, samples=10, rounds=2, algorithm=algorithm)
+            sizes = (timing.parent - ALLOWANCE) / model
+            row = {"algorithm": algorithm, "active": active, "parent_mb": timing.parent / 1e6}
+            rows.append(row | {"model_sizes": sizes, "allowed": allowed, "seconds": timing.rounds})
+    return {"machine": machine(), "model_mb": model / 1e6, "allowance_mb": ALLOWANCE / 1e6, "memory": rows}
 
 
 def round_seconds(timing: Timing) -> float:
@@ -96,12 +118,12 @@ def growth(folder: Path, pairs: int, listen: Listen) -> Plain:
     The model and the step are as small as can be and the rounds many: what training takes varies more from
     moment to moment than what is looked for.
     """
-    small = {"width": 128, "samples": 10, "rounds": 16}
+    small = partial(point, folder, width=128, samples=10, rounds=16)
     few, many = [], []
     for pair in range(pairs):
         listen(pair, pairs + POINTS, f"{FEW:,} and {MANY:,} clients")
-        few.append(point(folder, FEW, **small))
-        many.append(point(folder, MANY, **small))
+        few.append(small(clients=FEW))
+        many.append(small(clients=MANY))
     more = [round_seconds(b) - round_seconds(a) for a, b in zip(few, many, strict=True)]
     return {
         "registered": [FEW, MANY],

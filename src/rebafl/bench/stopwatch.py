@@ -29,7 +29,8 @@ def nobody(done: int, total: int, text: str) -> None:
 class Timing:
     """`start`: seconds until it was ready; `rounds`: seconds of each; `memory`: the most bytes it held.
 
-    `client`: seconds until the first client was trained, if the program says so.
+    `client`: seconds until the first client was trained, if the program says so; `parent`: the most bytes that the
+    program itself held, without its children, as the system counts it.
     """
 
     start: float = 0.0
@@ -37,6 +38,7 @@ class Timing:
     rounds: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     memory: int = 0
+    parent: int = 0
     version: str = ""
 
 
@@ -56,6 +58,7 @@ def measure(command: Sequence[str], log: Path) -> Timing:
                         timing.client = timing.client or now - began
                         continue
                     _note(timing, line, now - last)
+                    timing.parent = _most_held(process.pid)
                     last = now
         finally:
             timing.memory = watcher.stop()
@@ -151,6 +154,15 @@ class _Memory:
     def _watch(self, pid: int) -> None:
         while not self._over.wait(PAUSE):
             self.most = max(self.most, sum(map(_proportional, _family(pid))))
+
+
+def _most_held(pid: int) -> int:
+    """The largest resident set that a process ever had."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def _family(pid: int) -> list[psutil.Process]:

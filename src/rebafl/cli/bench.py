@@ -28,6 +28,7 @@ def bench(
     only: Annotated[list[str] | None, typer.Option(help="Only these contenders (rebafl always).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small workload: does it work at all?")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="How cost grows with clients, instead of the race.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="What many active clients of a large model need.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed: this package beside what one would use instead, on the same work in one run.
@@ -41,22 +42,26 @@ def bench(
     * `rebafl bench --quick --only plain-processes`
 
     * `rebafl bench --scale`  (up to 100,000 clients; bench/scale.json and bench/scale.png)
+
+    * `rebafl bench --memory`  (20 and 200 active clients, 10 million parameters; 40 GB of disk; bench/memory.json)
     """
-    from ..bench.scale import measure_scale
+    from ..bench.scale import measure_memory, measure_scale
     from ..report import figures, speed  # matplotlib is slow to import
 
     target.mkdir(parents=True, exist_ok=True)
-    name = "scale" if scale else "race"
-    with _steps() as step, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        if scale:
+    name = "memory" if memory else "scale" if scale else "race"
+    with _steps() as step, tempfile.TemporaryDirectory(prefix="bench-", dir=target if memory else None) as folder:
+        if memory:
+            found = measure_memory(Path(folder), step)
+        elif scale:
             found = measure_scale(Path(folder), pairs=5, listen=step)
         else:
             found = _race(Path(folder), peers, repeats, rounds, only or [], quick, step)
-    write_text(target / f"{name}.json", json.dumps(found, indent=1) + "\n")
-    if scale:
-        figures.draw_scale(found["curves"], target / "scale.png")
-    else:
-        figures.draw_race(found, target / "race.png")
+    written = [target / f"{name}.json"]
+    write_text(written[0], json.dumps(found, indent=1) + "\n")
+    if not memory:
+        written.append(target / f"{name}.png")
+        figures.draw_scale(found["curves"], written[1]) if scale else figures.draw_race(found, written[1])
     if as_json:
         print(json.dumps(found))
         return
@@ -65,7 +70,7 @@ def bench(
         for row in rows:
             table.add_row(*map(Text, row))
         show(table)
-    out.print(Text(f"Written: {target / name}.json, {target / name}.png"), soft_wrap=True)
+    out.print(Text(f"Written: {', '.join(map(str, written))}"), soft_wrap=True)
 
 
 @contextmanager

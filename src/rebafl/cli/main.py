@@ -18,9 +18,10 @@ from ..config import Plain, describe, parse_assignments, read_toml, write_toml
 from ..data import KNOWN, check_name, image_size, load, whereabouts
 from ..errors import UserError, exists
 from ..experiment import split_data
-from ..record import CONFIG, Record
+from ..record import CONFIG, Record, open_run
 from ..report.cards import first_line
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..rounds import roll_back
 from ..settings import Settings, make_settings
 from ..simulate import OWN_MODEL
 from ..sweep import Cell, grid, rounds_done, run_on_ray
@@ -169,7 +170,7 @@ def _read_words(words: list[str]) -> tuple[Settings, Path]:
     base, rest, target = _split_words(words)
     layers = [base, parse_assignments(rest)]
     if target and exists(target / CONFIG):
-        layers.insert(0, read_toml(target / CONFIG))
+        layers.insert(0, Record(target).config())
     settings = make_settings(*layers)
     if settings.model.kind != OWN_MODEL:
         check_name(settings.dataset)
@@ -240,6 +241,33 @@ def partition(
         use = f"partition=file partition.clients={split.clients} partition.path={save}"
         if not quiet:
             out.print(Text(f"Saved in {save}; use it with {use}"), soft_wrap=True)
+
+
+@app.command()
+def rollback(
+    run: RunDir,
+    to: Annotated[int | None, typer.Option("--to", min=1, help="The round to go back to; none: list them.")] = None,
+) -> None:
+    """Take a run back to an earlier round, such as one before a client poisoned the model; later rounds are removed.
+
+    Some earlier rounds are kept, closer together the nearer they are; of runs whose clients' states are in the run
+    directory only the last. The federation must be down.
+
+    Examples:
+
+    * `rebafl rollback federation/run`  (which rounds can be gone back to)
+
+    * `rebafl rollback federation/run --to 16`, then resume with the command that started the run
+    """
+    record = open_run(run)
+    with record.locked():
+        if to is None:
+            points = ", ".join(map(str, record.points())) or "none"
+            out.print(Text(f"{run} is at round {rounds_done(run)}; it can go back to round: {points}"), soft_wrap=True)
+            return
+        before = rounds_done(run)
+        roll_back(record, to)
+    say(f"{run} is at round {to} again; it was at round {before}. Resume it with the command that started it.")
 
 
 @app.command()

@@ -20,6 +20,8 @@ def tables(found: Mapping[str, Any]) -> Iterator[Rows]:
         yield _training(found["training"])
     if "growth" in found:
         yield _growth(found["growth"])
+    if "memory" in found:
+        yield _memory(found)
 
 
 def _race(found: Mapping[str, Any]) -> Rows:
@@ -91,15 +93,35 @@ def _growth(found: Mapping[str, Any]) -> Rows:
     ]
 
 
+def _memory(found: Mapping[str, Any]) -> Rows:
+    header = (
+        f"a model of {found['model_mb']:.0f} MB",
+        "active clients",
+        "main process",
+        f"model sizes beyond {found['allowance_mb']:.0f} MB",
+        "to reach",
+    )
+    return header, [
+        (
+            row["algorithm"],
+            str(row["active"]),
+            f"{row['parent_mb']:.0f} MB",
+            f"{row['model_sizes']:.1f}",
+            f"≤ {row['allowed']}",
+        )
+        for row in found["memory"]
+    ]
+
+
 def _range(pair: Sequence[float], style: str) -> str:
     low, high = pair
     return f"{low:{style}} to {high:{style}}"
 
 
-def performance(race: Mapping[str, Any], scale: Mapping[str, Any]) -> str:
+def performance(race: Mapping[str, Any], scale: Mapping[str, Any], memory: Mapping[str, Any]) -> str:
     """The measured part of docs/performance.md."""
-    texts = [markdown_table(*table) for found in (race, scale) for table in tables(found)]
-    names = ("the race", "what else was to be reached", "training alone", "registered clients")
+    texts = [markdown_table(*table) for found in (race, scale, memory) for table in tables(found)]
+    names = ("the race", "what else was to be reached", "training alone", "registered clients", "memory")
     return "\n\n".join(
         [
             f"Measured on {_machine(race['machine'])}; {race['repeats']} repeats of "
