@@ -14,6 +14,7 @@ from . import data as datasets
 from .algorithm import Server, Task, Training
 from .engines import Work
 from .errors import UserError
+from .hooks import checked_tensors
 from .local import fit
 from .models import Factory, Part, load_weights, make_net, part_of, weights_of
 from .participation import Roster, roster
@@ -43,7 +44,9 @@ class Experiment:
 
     def first_server(self) -> Server:
         net = self.work.make_net()
-        return Server(weights_of(net), self.settings.algorithm.server_state(net, self.task))
+        algorithm = self.settings.algorithm
+        state = algorithm.server_state(net, self.task)
+        return Server(weights_of(net), checked_tensors(algorithm, "server_state", state))
 
     def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
         """Train one part of the model on the server's own samples, with the loop that clients use."""

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from .aggregate import Upload, mismatch, refusal
+from .aggregate import Upload, mismatch, not_finite, refusal
 from .algorithm import Algorithm, Server
 from .config import Plain, plain
 from .engines import Engine, Outcome
 from .errors import UserError, exists
 from .evaluate import diversity
 from .experiment import Experiment
+from .hooks import checked_server, checked_weights
 from .machine import machine
 from .participation import Roster
 from .record import CONFIG, Record
@@ -62,8 +63,9 @@ def open_record(record: Record, experiment: Experiment, federation: Plain | None
     settings = experiment.settings
     if not record.begun:
         extra = {FEDERATION: federation} if federation is not None else {}
+        first = experiment.first_server()
         record.create(settings.plain(), {**_environment(experiment), **extra})
-        return experiment.first_server()
+        return first
     facts = record.environment()
     if (FEDERATION in facts) != (federation is not None):
         there = "a federation" if FEDERATION in facts else "a simulation"
@@ -168,8 +170,10 @@ def _next_server(
     """The aggregated and refined server; if it is not finite the old one, with the reason."""
     algorithm = experiment.settings.algorithm
     after = algorithm.aggregate(server, uploads, experiment.task.clients)
+    after = checked_server(algorithm, "aggregate", after, server)
     after = algorithm.refine(after, partial(experiment.fit, number))
-    problem = mismatch(after.weights, server.weights) or mismatch(after.state, server.state)
+    after = checked_server(algorithm, "refine", after, server)
+    problem = not_finite(after.weights) or not_finite(after.state)
     return (server, problem) if problem else (after, None)
 
 
@@ -200,10 +204,11 @@ def _line(
 
 
 def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Plain:
-    score = engine.score(algorithm.evaluated(server))
+    score = engine.score(checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights))
     found: Plain = {"accuracy": score.accuracy, "loss": score.mean_loss, "recall": score.recall}
     for name, weights in algorithm.also_evaluated(server).items():
-        found[f"{name}_accuracy"] = engine.score(weights).accuracy
+        other = checked_weights(algorithm, "also_evaluated", weights, server.weights)
+        found[f"{name}_accuracy"] = engine.score(other).accuracy
     return found
 
 

@@ -15,6 +15,7 @@ from .data import Data
 from .engines import Engine, Outcome, start_engine
 from .errors import UserError
 from .experiment import Experiment, Say, prepare
+from .hooks import checked_tensors, own_mistakes
 from .local import one_thread
 from .models import Factory
 from .participation import Roster
@@ -50,9 +51,9 @@ def simulate(
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
     record = Record(Path(out))
     check_same(record, settings)
-    with one_thread():
+    with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)
-    with record.locked(), one_thread():
+    with record.locked(), one_thread(), own_mistakes(settings.algorithm):
         check_same(record, settings)
         server = open_record(record, experiment)
         if record.round >= settings.rounds:
@@ -71,7 +72,7 @@ def _round(experiment: Experiment, engine: Engine, record: Record, server: Serve
     began, number = time.perf_counter(), record.round + 1
     algorithm = experiment.settings.algorithm
     who = experiment.roster(number)
-    sent = Sent(server.weights, algorithm.broadcast(server))
+    sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
     states = _states(record, who, algorithm.client_state(server))
     outcomes = _collect(engine.train(number, sent, states), len(states), number, listen)

@@ -109,11 +109,20 @@ class Display:
         for client, reason in line["refused"].items():
             self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
         if not line["updated"]:
-            self.say(f"Round {line['round']}: no upload arrived; the model stays as it is.", "yellow")
+            self.say(f"Round {line['round']}: {why_unchanged(line)}; the model stays as it is.", "yellow")
         self.accuracy = f"accuracy {line['accuracy']:5.2f}"
         self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
         if not self.live:
             self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
+
+
+def why_unchanged(line: Mapping[str, Any]) -> str:
+    """Why a round brought no new model."""
+    if "discarded" in line:
+        return f"the aggregate was not finite: {line['discarded']}"
+    if refused := len(line["refused"]):
+        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
+    return "no upload arrived"
 
 
 def run_shown(settings: Settings, target: Path, silent: bool, again: str) -> Record:
