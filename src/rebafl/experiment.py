@@ -17,6 +17,7 @@ from .errors import UserError
 from .hooks import checked_tensors
 from .local import fit
 from .models import Factory, Part, load_weights, make_net, part_of, weights_of
+from .origin import own_code
 from .participation import Roster, roster
 from .partition import Indices, Split
 from .rng import generator, torch_stream
@@ -37,6 +38,7 @@ class Experiment:
     warnings: tuple[str, ...]
     parameters: frozenset[str]
     server_index: Indices
+    own_code: dict[str, str]
 
     def roster(self, round: int) -> Roster:
         s = self.settings
@@ -86,6 +88,7 @@ def prepare(
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
         _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        own_code(settings, model),
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
     return experiment

@@ -24,12 +24,12 @@ from .evaluate import diversity
 from .experiment import Experiment
 from .hooks import checked_server, checked_weights
 from .machine import machine
+from .origin import OWN_CODE, WENT_ON, doubts, latest, sentence
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
 from .tensors import size
 
-WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
 
 
@@ -58,8 +58,13 @@ def check_same(record: Record, settings: Settings) -> None:
         )
 
 
-def open_record(record: Record, experiment: Experiment, federation: Plain | None = None) -> Server:
-    """Create the directory, or pick up where it stands; `federation` are the facts of one that is new."""
+def open_record(
+    record: Record, experiment: Experiment, federation: Plain | None = None, accept_changes: bool = False
+) -> Server:
+    """Create the directory, or pick up where it stands; `federation` are the facts of one that is new.
+
+    `accept_changes` is the user's word that a run may be gone on with other own code or another kind of bits.
+    """
     settings = experiment.settings
     if not record.begun:
         extra = {FEDERATION: federation} if federation is not None else {}
@@ -77,21 +82,23 @@ def open_record(record: Record, experiment: Experiment, federation: Plain | None
         raise UserError(f"{record.path} was run on other data than {settings.dataset} holds now; restore the data.")
     if facts.get("settings_sha256") != settings.digest:
         raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
+    now = {**machine(), **_own_code(experiment)}
+    unfinished = 0 < len(record.rounds()) < settings.rounds
+    if unfinished and not accept_changes and (found := doubts(latest(facts), now)):
+        raise UserError(sentence(record.path, found))
     server = _restored(record, experiment.first_server())
     record.resume()
     if record.round < settings.rounds:
-        _note_changes(record, facts)
+        _note_changes(record, facts, now)
     if settings.plain() != record.config():
         record.write_config(settings.plain())
     return server
 
 
-def _note_changes(record: Record, facts: Plain) -> None:
+def _note_changes(record: Record, facts: Plain, now: Plain) -> None:
     """A run that goes on with other code or versions, or on another machine, says so: its bits may depend on them."""
-    known = dict(facts)
-    for change in facts.get(WENT_ON, []):
-        known |= change
-    if changed := {name: value for name, value in machine().items() if known.get(name) != value}:
+    known = latest(facts)
+    if changed := {name: value for name, value in now.items() if known.get(name) != value}:
         changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
         record.write_environment(facts | {WENT_ON: changes})
 
@@ -216,8 +223,13 @@ def _environment(experiment: Experiment) -> Plain:
     """What else a number may depend on."""
     return {
         **machine(),
+        **_own_code(experiment),
         "data_sha256": experiment.work.data.digest,
         "settings_sha256": experiment.settings.digest,
         "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }
+
+
+def _own_code(experiment: Experiment) -> Plain:
+    return {OWN_CODE: experiment.own_code} if experiment.own_code else {}

@@ -37,11 +37,12 @@ def simulate(
     model: Factory | None = None,
     listen: Listener = lambda event, facts: None,
     say: Say = print,
+    accept_changes: bool = False,
 ) -> Record:
     """Run, or go on with, the experiment in directory `out`, up to `settings.rounds` rounds.
 
     `data` (see `rebafl.data.from_torch`) and `model` (a callable that makes one) take the place of what
-    `settings` names.
+    `settings` names. A run whose own code was edited since is gone on with only if `accept_changes` says so.
     """
     if not isinstance(settings, Settings):
         settings = make_settings(settings)
@@ -55,7 +56,7 @@ def simulate(
         experiment = prepare(settings, data, model, say)
     with record.locked(), one_thread(), own_mistakes(settings.algorithm):
         check_same(record, settings)
-        server = open_record(record, experiment)
+        server = open_record(record, experiment, accept_changes=accept_changes)
         if record.round >= settings.rounds:
             return record
         with closing(

@@ -23,12 +23,12 @@ from ..report.cards import first_line
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
 from ..settings import Settings, make_settings
 from ..simulate import OWN_MODEL
-from ..sweep import Cell, grid, rounds_done, run_on_ray
+from ..sweep import Cell, check_code, grid, rounds_done, run_on_ray
 from ..version import VERSION
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command
-from .terminal import HELP, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
+from .terminal import HELP, AcceptChanges, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,7 +65,9 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 @app.command()
-def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def run(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
     """Run an experiment, or go on with one.
 
     With an existing directory as `out`, training goes on where it stopped, to the bit. All settings have
@@ -81,6 +83,8 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
 
     * `rebafl run out=runs/a`  (go on)
 
+    * `rebafl run out=runs/a --accept-changes`  (go on although own code, algorithm=module:Class, was edited)
+
     * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
     """
     settings, target = _read_words(words or [])
@@ -88,14 +92,16 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; go on with rebafl.simulate(…, out={str(target)!r}) there.")
     before = rounds_done(target)
-    record = run_shown(settings, target, silent, f"rebafl run out={target}")
+    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes)
     if before >= settings.rounds and not silent:
         say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)
 
 
 @app.command()
-def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def sweep(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
     """Run every combination of several values and compare them.
 
     Killed or stopped, the same command goes on; finished runs are not run again. Seeds become mean ± std.
@@ -108,11 +114,13 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
+    if not accept_changes:
+        check_code(cells)
     again = f"rebafl sweep {' '.join(words or [])}"
     if {cell.settings.engine for cell in cells} == {"ray"}:
-        _sweep_on_ray(cells, quiet or as_json, again)
+        _sweep_on_ray(cells, quiet or as_json, again, accept_changes)
     else:
-        _sweep_here(cells, quiet or as_json, again)
+        _sweep_here(cells, quiet or as_json, again, accept_changes)
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
@@ -124,20 +132,21 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
-def _sweep_here(cells: list[Cell], silent: bool, again: str) -> None:
+def _sweep_here(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
     for number, cell in enumerate(cells, 1):
         if not silent:
             say(f"[{number}/{len(cells)}] {cell.label}")
-        run_shown(cell.settings, cell.out, silent, again)
+        run_shown(cell.settings, cell.out, silent, again, accept_changes)
 
 
-def _sweep_on_ray(cells: list[Cell], silent: bool, again: str) -> None:
+def _sweep_on_ray(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
     with progress_bar(disable=silent or not err.is_terminal) as progress:
         bar = progress.add_task(
             f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
         )
         try:
-            run_on_ray(cells, cells[0].settings.workers, lambda done: progress.update(bar, completed=done))
+            workers = cells[0].settings.workers
+            run_on_ray(cells, workers, lambda done: progress.update(bar, completed=done), accept_changes)
         except KeyboardInterrupt:
             say(f"\nStopped; finished rounds are saved. Go on with: {again}")
             raise typer.Exit(130) from None

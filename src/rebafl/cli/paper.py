@@ -18,7 +18,7 @@ from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_nam
 from ..paper.results import finished, missing
 from ..paper.runner import OutOfTime, Pace, run_cell
 from ..sweep import rounds_done
-from .terminal import HELP, Display, out, say, show, write_text
+from .terminal import HELP, AcceptChanges, Display, out, say, show, write_text
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +63,7 @@ def run(
     work: Annotated[Path, typer.Option("--work", help="Where runs are kept while they are unfinished.")] = Path(
         "runs/paper"
     ),
+    accept_changes: AcceptChanges = False,
 ) -> None:
     """Run what is missing of some items. Killed at any time, the same command goes on where it was.
 
@@ -85,11 +86,13 @@ def run(
     pace = Pace()
     seconds = {cell.key: pace.seconds(cell, rounds_done(work / cell.key)) for cell in left}
     say(f"{len(left)} cells to run, about {in_words(sum(seconds.values()))} at the speed just measured.")
-    _run_all(left, seconds, results, work, until)
+    _run_all(left, seconds, results, work, until, accept_changes)
     say(f"Finished: {len(left)} cells, kept in {results}. See: rebafl paper show {names[0]} --scale {scale}")
 
 
-def _run_all(left: list[Cell], seconds: dict[str, float], results: Path, work: Path, until: float) -> None:
+def _run_all(
+    left: list[Cell], seconds: dict[str, float], results: Path, work: Path, until: float, accept_changes: bool
+) -> None:
     """Cell by cell, saying before each how long it and all the rest will take."""
     spent = expected = 0.0
     for number, cell in enumerate(left, 1):
@@ -102,7 +105,7 @@ def _run_all(left: list[Cell], seconds: dict[str, float], results: Path, work: P
         began = time.monotonic()
         try:
             with Display(cell.settings, work / cell.key, silent=False) as display:
-                run_cell(cell, results, work, until, display.listen, display.say)
+                run_cell(cell, results, work, until, display.listen, display.say, accept_changes)
         except OutOfTime:
             say(f"Time is up after {number - 1} of {len(left)} cells. The same command goes on from here.")
             raise typer.Exit from None

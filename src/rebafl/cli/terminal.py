@@ -31,6 +31,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
 Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="Go on although own code was edited since, or on another kind of bits.")
+]
+
 
 def say(text: str) -> None:
     err.print(Text(text), soft_wrap=True)
@@ -125,11 +129,11 @@ def why_unchanged(line: Mapping[str, Any]) -> str:
     return "no upload arrived"
 
 
-def run_shown(settings: Settings, target: Path, silent: bool, again: str) -> Record:
+def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
     """Run with a display; Ctrl-C says how to go on."""
     try:
         with Display(settings, target, silent) as display:
-            return simulate(settings, target, listen=display.listen, say=display.say)
+            return simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
         raise typer.Exit(130) from None

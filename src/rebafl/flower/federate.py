@@ -57,7 +57,8 @@ def federate(
         experiment = prepare(settings, data, model, log.info)
     with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
         check_same(record, settings)
-        server = open_record(record, experiment, {"run": uuid.uuid4().hex, **plain(options)})
+        facts = {"run": uuid.uuid4().hex, **plain(options)}
+        server = open_record(record, experiment, facts, options.accept_changes)
         for warning in experiment.warnings:
             log.warning("%s", warning)
         run = Federation(grid, experiment, options, record)

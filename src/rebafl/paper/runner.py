@@ -65,7 +65,9 @@ class Pace:
         return self._rates[kind]
 
 
-def run_cell(cell: Cell, results: Path, work: Path, until: float, listen: Listener, say: Say) -> None:
+def run_cell(
+    cell: Cell, results: Path, work: Path, until: float, listen: Listener, say: Say, accept_changes: bool = False
+) -> None:
     """Run a cell to its end and keep its result; `OutOfTime` after the round in which the clock passes `until`."""
 
     def hear(event: str, facts: Mapping[str, Any]) -> None:
@@ -73,4 +75,5 @@ def run_cell(cell: Cell, results: Path, work: Path, until: float, listen: Listen
         if event == "round" and time.monotonic() > until and facts["round"] < cell.settings.rounds:
             raise OutOfTime
 
-    keep(cell, simulate(cell.settings, work / cell.key, listen=hear, say=say), results)
+    record = simulate(cell.settings, work / cell.key, listen=hear, say=say, accept_changes=accept_changes)
+    keep(cell, record, results)
