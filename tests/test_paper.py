@@ -249,7 +249,7 @@ def test_the_commands(tmp_path, monkeypatch):
     assert "![Small, scale quick](figures/small-quick.png)" in text
     assert "At scale `paper`: pending." in text
     kept = json.loads(next((tmp_path / "results" / "quick").glob("*.json")).read_text())
-    assert {"rounds", "seed", "settings", "environment", "curves"} == set(kept)
+    assert {"rounds", "seed", "settings", "environment", "curves", "sha256"} == set(kept)
 
 
 @pytest.mark.parametrize(

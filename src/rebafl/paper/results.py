@@ -17,7 +17,9 @@ from typing import Any
 from ..config import Plain
 from ..errors import UserError
 from ..evaluate import TAIL
+from ..files import write_whole
 from ..record import Record
+from ..sealed import seal, unseal
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
@@ -80,9 +82,7 @@ def keep(cell: Cell, record: Record, folder: Path) -> Path:
     }
     path = file_of(cell, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".aside")
-    aside.write_text(_compact(found))
-    aside.replace(path)
+    write_whole(path, seal(_compact(found)))
     return path
 
 
@@ -100,7 +100,7 @@ def read(cell: Cell, folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        result = Result(**json.loads(path.read_text()))
+        result = Result(**unseal(path.read_bytes())[0])
         if len(result.curves["accuracy"]) != result.rounds:
             raise ValueError("its curve has another length than it says")
     except (OSError, ValueError, TypeError, KeyError) as error:
