@@ -143,6 +143,8 @@ def show_item(
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
         evidence = f" ({verdict.evidence})" if verdict.evidence else ""
         out.print(Text(f"{verdict.decision}: {claim.text}{evidence}"), soft_wrap=True)
+    for trouble in shown.troubles():
+        out.print(Text(trouble, "yellow"), soft_wrap=True)
     if shown.pending:
         out.print(Text(f"Pending: {shown.pending}"), soft_wrap=True)
     for path in draw(shown, target / f"{name}-{scale}"):

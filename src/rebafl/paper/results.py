@@ -20,10 +20,14 @@ from ..evaluate import TAIL
 from ..files import write_whole
 from ..record import Record
 from ..sealed import seal, unseal
+from ..tally import Tally, tally
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
+
+TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
+"""Of each round, too, where anything went wrong at all."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,11 @@ class Result:
             case _:
                 return fmean(value for value in self.curves[name] if value is not None)
 
+    @property
+    def tally(self) -> Tally:
+        """What of it was refused; runs in which nothing was do not say how many uploads there were."""
+        return Tally(self.rounds, *(sum(self.curves.get(name, [])) for name in TROUBLES))
+
     def cut(self, rounds: int) -> Result:
         """Its first rounds: a longer run is compared with others over the same number."""
         return replace(self, rounds=rounds, curves={name: values[:rounds] for name, values in self.curves.items()})
@@ -73,6 +82,9 @@ def keep(cell: Cell, record: Record, folder: Path) -> Path:
     lines = record.rounds()
     curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
     curves["active"] = [len(line["active"]) for line in lines]
+    if str(tally(lines)):
+        each = [tally([line]) for line in lines]
+        curves |= {name: [getattr(one, name) for one in each] for name in TROUBLES}
     found = {
         "rounds": len(lines),
         "seed": cell.settings.seed,
