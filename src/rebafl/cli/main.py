@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import Context
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
-from .. import deploy
+from .. import deploy, interrupts
 from ..algorithms import KINDS as ALGORITHMS
 from ..config import Plain, describe, parse_assignments, read_toml, write_toml
 from ..data import KNOWN, check_name, image_size, load, whereabouts
@@ -30,7 +32,20 @@ from . import federation as federation_command
 from . import paper as paper_command
 from .terminal import HELP, AcceptChanges, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
+
+class Commands(TyperGroup):
+    """All commands. Typer would end without a word, or with another code, when one is interrupted."""
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("Stopped.")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode="markdown",
@@ -367,8 +382,9 @@ def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> 
 
 
 def main(run_app: Callable[[], Any] = app) -> None:
-    """The entry point: a user's mistake is one sentence and exit code 2."""
+    """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C one word and 130."""
     try:
+        interrupts.as_usual()
         run_app()
     except UserError as error:
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
@@ -379,3 +395,6 @@ def main(run_app: Callable[[], Any] = app) -> None:
     except OSError as error:  # a closed pipe, a full disk under standard output
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
+    finally:
+        interrupts.ends_at_once()
+        interrupts.forgotten()
