@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from .clientlists import packed, unpacked
 from .config import Plain, read_toml, write_toml
 from .errors import UserError, exists
 from .files import ASIDE, LOCK, append, locked, sync, write_whole
@@ -94,9 +95,9 @@ class Record:
         manifest = self._manifest()
         data = self._rounds_file()[: manifest["bytes"]]
         try:
-            lines = [json.loads(line) for line in data.splitlines()]
+            lines = [unpacked(json.loads(line)) for line in data.splitlines()]
             numbers = [line["round"] for line in lines]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(ROUNDS, error) from None
         if len(data) != manifest["bytes"] or numbers != list(range(1, manifest["round"] + 1)):
             raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
@@ -135,7 +136,7 @@ class Record:
         write_whole(self.checkpoint / f"server-{round}.safetensors", pack(server))
         for client, state in clients.items():
             write_whole(self.checkpoint / f"client-{client}-{round}.safetensors", pack({"state": state}))
-        text = (_json(line) + "\n").encode()
+        text = (_json(packed(line)) + "\n").encode()
         append(self.path / ROUNDS, text)
         length = self._length + len(text)
         states = len(self._client_rounds.keys() | clients.keys())
