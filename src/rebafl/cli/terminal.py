@@ -65,6 +65,7 @@ def progress_bar(disable: bool) -> Progress:
         TimeRemainingColumn(),
         console=err,
         disable=disable,
+        speed_estimate_period=600,  # a round may take longer than rich's own 30 seconds
     )
 
 
@@ -77,6 +78,7 @@ class Display:
         self.progress = progress_bar(disable=not self.live)
         self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
         self.accuracy = ""
+        self.note = ""  # whatever else is to be said beside the bar
 
     def __enter__(self) -> Display:
         return self
@@ -92,9 +94,13 @@ class Display:
         if event == "start":
             self._start(facts)
         elif event == "client":
-            self.progress.update(self.job, facts=f"{self.accuracy} [dim]client {facts['done']}/{facts['of']}")
+            self._show(f"client {facts['done']}/{facts['of']}")
         else:
             self._round(facts)
+
+    def _show(self, *facts: str) -> None:
+        words = ", ".join([*facts, *([self.note] if self.note else [])])
+        self.progress.update(self.job, facts=f"{self.accuracy} [dim]{words}".strip())
 
     def _start(self, facts: Mapping[str, Any]) -> None:
         for warning in facts["warnings"]:
@@ -115,7 +121,8 @@ class Display:
         if not line["updated"]:
             self.say(f"Round {line['round']}: {why_unchanged(line)}; the model stays as it is.", "yellow")
         self.accuracy = f"accuracy {line['accuracy']:5.2f}"
-        self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
+        self.progress.update(self.job, completed=line["round"])
+        self._show()
         if not self.live:
             self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
 
