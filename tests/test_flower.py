@@ -37,6 +37,7 @@ from rebafl.flower.federate import federate
 from rebafl.flower.members import Bound, Claimed, fingerprint, read_members
 from rebafl.flower.options import read_run_config
 from rebafl.flower.records import Malformed, Order, Reply, from_arrays, read_order, read_reply, to_arrays
+from rebafl.machine import machine
 from rebafl.record import Record
 
 CLIENTS = 4
@@ -427,8 +428,8 @@ def test_killed_in_mid_round_the_server_goes_on_from_the_last_finished_one(tmp_p
     assert Record(Path(config["out"])).saved_server() is not None
     real = run(config, FakeGrid(nodes_of(config, tmp_path / "kept")))
     assert same_server(real, simulated(config, tmp_path / "simulation"))
-    kept = sorted(path.name for path in (tmp_path / "kept").rglob("*/client-1/*"))
-    confirmed_and_pending = ["round-2.safetensors", "round-3.safetensors"]
+    kept = sorted(path.name.split("-")[1] for path in (tmp_path / "kept").rglob("*/client-1/*"))
+    confirmed_and_pending = ["2", "3"]
     assert kept == (confirmed_and_pending if algorithm in STATEFUL else [])
 
 
@@ -452,7 +453,7 @@ def test_a_damaged_state_file_counts_as_lost(tmp_path, config):
 
     def damage(part, round, reply):
         if round == 2 and part == 3:
-            next((tmp_path / "kept").rglob("client-3/round-2.safetensors")).write_bytes(b"half")
+            next((tmp_path / "kept").rglob("client-3/round-2-*.safetensors")).write_bytes(b"half")
         return reply
 
     rows = lines(run(config, FakeGrid(nodes_of(config, tmp_path / "kept"), damage)).path)
@@ -478,6 +479,18 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_loses_nothing(tmp_path, co
     full.clear()
     assert len(Record(Path(config["out"])).rounds()) == 1
     assert same_server(run(config), simulated(config, tmp_path / "simulation"))
+
+
+def test_another_kind_of_bits_needs_the_word_of_the_run_config(config, monkeypatch):
+    facts = machine()
+    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"bits": "one"})
+    run(config, rounds=1)
+    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"bits": "other"})
+    with pytest.raises(UserError, match="accept-changes=true"):
+        run(config)
+    assert len(lines(run(config, **{"accept-changes": True}).path)) == 3
+    environment = json.loads((Path(config["out"]) / "environment.json").read_text())
+    assert environment["went_on_with"] == [{"after_round": 1, "bits": "other"}]
 
 
 def test_a_simulation_and_a_federation_do_not_share_a_directory(config):
@@ -694,7 +707,7 @@ def test_the_apps_own_config_is_good():
     settings, options = read_run_config(flat)
     assert (settings.dataset, settings.partition.clients, settings.participation.name) == ("fashion-mini", 5, "always")
     assert options.deadline == 120.0
-    assert {key for key in values if "-" in key} == {"min-nodes", "max-norm", "max-samples"}
+    assert {key for key in values if "-" in key} == {"min-nodes", "max-norm", "max-samples", "accept-changes"}
 
 
 def test_words_win_over_the_listed_keys_and_may_change_the_kind():

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rebafl import cli
+from rebafl.cli import paper as paper_command
 from rebafl.cli.paper import in_words, parse_time
 from rebafl.errors import UserError
 from rebafl.paper import items, results, runner, verdicts
@@ -249,7 +250,7 @@ def test_the_commands(tmp_path, monkeypatch):
     assert "![Small, scale quick](figures/small-quick.png)" in text
     assert "At scale `paper`: pending." in text
     kept = json.loads(next((tmp_path / "results" / "quick").glob("*.json")).read_text())
-    assert {"rounds", "seed", "settings", "environment", "curves"} == set(kept)
+    assert {"rounds", "seed", "settings", "environment", "curves", "sha256"} == set(kept)
 
 
 @pytest.mark.parametrize(
@@ -336,3 +337,69 @@ def test_tables_and_figures_show_the_seeds_that_all_methods_have(tmp_path):
         ("FedAvg", "11.00", "11.00", "0.00", "1"),
         ("ReBaFL", "11.00", "11.00", "0.00", "1"),
     ]
+
+
+# --- how long it will take
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers", "most"),
+    [([], 2, 0), ([5], 2, 5), ([1, 1, 1], 2, 2), ([4, 1, 1, 1], 2, 4), ([1] * 9, 4, 3), ([3, 3], 1, 6)],
+)
+def test_the_busiest_worker_decides(sizes, workers, most):
+    assert runner.busiest(sizes, workers) == most
+
+
+@pytest.mark.usefixtures("small")
+def test_a_forecast_knows_who_will_be_there_in_every_round(monkeypatch):
+    """And how much each has: a few rounds that happen to be small must not stand for all."""
+    cell = cells(find_item("small"), find_scale("paper"))[0]
+    settings = replace(cell.settings, workers=2, rounds=30)
+    measured = []
+    monkeypatch.setattr(runner, "_measured", lambda experiment: measured.append(1) or runner.Speed(0.5, 7.0))
+    pace = runner.Pace()
+    forecast = pace.forecast(replace(cell, settings=settings))
+    experiment = runner.prepare(settings)
+    there = [len(experiment.roster(number).arrives) for number in range(1, 31)]
+    assert len(set(there)) > 2
+    assert forecast.rounds == [-(-count // 2) * 20 * 1 * 0.5 + 7.0 for count in there]
+    pace.forecast(replace(cell, settings=replace(settings, seed=1)))
+    assert measured == [1], "a method is measured once"
+
+
+def test_rounds_that_are_done_correct_the_forecast():
+    first, second = runner.Forecast([10.0, 30.0, 20.0]), runner.Forecast([10.0, 10.0])
+    every = [first, second]
+    assert (first.left(), runner.slower(every), runner.all_left(every)) == (60, 1.0, 80)
+    first.hear({"round": 1, "seconds": 20.0})
+    assert (first.left(), runner.slower(every), runner.all_left(every)) == (100, 2.0, 140)
+    first.hear({"round": 2, "seconds": 40.0})  # 60 for 40
+    assert first.left() == pytest.approx(30)
+    assert runner.all_left(every) == pytest.approx(30 + 30)
+    second.hear({"round": 1, "seconds": 10.0})  # a cell goes by its own rounds
+    assert runner.all_left(every) == pytest.approx(30 + 10)
+    second.hear({"round": 3, "seconds": 99.0})  # of a run that is longer than asked for
+    assert second.left() == 10
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_measured_is_about_what_it_takes(tmp_path):
+    """Generously: this machine may be busy with other things."""
+    cell = cells(find_item("small"), find_scale("paper"))[0]
+    cell = replace(cell, settings=replace(cell.settings, workers=1))
+    forecast = runner.Pace().forecast(cell)
+    runner.run_cell(cell, tmp_path / "results", tmp_path / "work", float("inf"), quiet, quiet)
+    taken = sum(results.read(cell, tmp_path / "results").curves["seconds"])
+    assert taken / 20 < sum(forecast.rounds) < taken * 20
+
+
+@pytest.mark.usefixtures("small")
+def test_going_on_with_a_cell_goes_by_the_rounds_it_has(tmp_path, monkeypatch):
+    cell = cells(find_item("small"), find_scale("paper"))[0]
+    with pytest.raises(runner.OutOfTime):
+        runner.run_cell(cell, tmp_path / "results", tmp_path / "work", time.monotonic(), quiet, quiet)
+    monkeypatch.setattr(runner, "_measured", lambda experiment: runner.Speed(1000.0, 1000.0))
+    (forecast,) = paper_command._forecasts([cell], tmp_path / "work").values()
+    (line,) = Record(tmp_path / "work" / cell.key).rounds()
+    assert forecast.done == 1
+    assert forecast.left() == pytest.approx(line["seconds"] * sum(forecast.rounds[1:]) / forecast.rounds[0])

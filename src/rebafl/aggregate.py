@@ -56,15 +56,23 @@ def refusal(
 
 def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
     """How some tensors differ from what they should look like, or None; all must be finite."""
+    return unlike(found, expected) or not_finite(found)
+
+
+def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+    """How some tensors differ in names, shapes or types from what they should look like, or None."""
     if found.keys() != expected.keys():
         return f"missing or unknown {', '.join(sorted(found.keys() ^ expected.keys()))}"
     for name, tensor in found.items():
         like = expected[name]
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
             return f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
-        if not _finite(tensor):
-            return f"{name} holds NaN or infinity"
     return None
+
+
+def not_finite(found: Mapping[str, Tensor]) -> str | None:
+    """Which of some tensors is not finite, or None."""
+    return next((f"{name} holds NaN or infinity" for name, tensor in found.items() if not _finite(tensor)), None)
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -24,12 +24,15 @@ from .aggregate import mismatch
 from .config import build, plain
 from .data import Inputs, read_image
 from .errors import UserError
+from .files import ASIDE, sha256, write_whole
 from .models import Classifier, Factory, ModelChoice, evaluating, load_weights, make_net, weights_of
 from .record import open_run
+from .sealed import seal, unseal
 from .settings import make_settings
 from .simulate import OWN_MODEL, trained_weights
 from .tensors import Tensors
 
+DIGEST = "weights_sha256"
 WEIGHTS, DESCRIPTION, ONNX, LOADER = "model.safetensors", "model.json", "model.onnx", "load_model.py"
 
 LOADER_TEXT = '''"""Load the model beside this file and ask it about an image."""
@@ -95,17 +98,16 @@ def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
     """Write the model into a folder of its own; the files written."""
     if onnx and not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
         raise UserError("ONNX export needs two more packages; install them with: pip install onnx onnxscript.")
-    files = {
-        WEIGHTS: safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()}),
-        DESCRIPTION: json.dumps({"model": plain(model.choice), "inputs": plain(model.inputs)}, indent=2).encode(),
-        LOADER: LOADER_TEXT.encode(),
-    }
+    weights = safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()})
+    facts = {"model": plain(model.choice), "inputs": plain(model.inputs), DIGEST: sha256(weights)}
+    files = {WEIGHTS: weights, DESCRIPTION: seal(json.dumps(facts, indent=1)), LOADER: LOADER_TEXT.encode()}
     try:
-        if folder.exists() and (others := {path.name for path in folder.iterdir()} - {*files, ONNX, "__pycache__"}):
+        names = {path.name.removesuffix(ASIDE) for path in folder.iterdir()} if folder.exists() else set()
+        if others := names - {*files, ONNX, "__pycache__"}:
             raise UserError(f"{folder} holds other things, such as {min(others)}; choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (folder / name).write_bytes(content)
+            write_whole(folder / name, content)
         (folder / ONNX).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}).") from None
@@ -115,14 +117,32 @@ def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
 
 
 def load(folder: Path) -> Model:
-    """A model from a folder that `export` wrote."""
+    """A model from a folder that `export` wrote; one without digests was written by an earlier version."""
     try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        description, sealed = unseal((folder / DESCRIPTION).read_bytes())
+        if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):
+            raise ValueError(f"it says {min(unknown)!r}, which nobody asked for")
+    except (OSError, ValueError) as error:
+        raise _damaged(folder / DESCRIPTION, error) from None
+    try:
+        data = (folder / WEIGHTS).read_bytes()
+        if sealed and sha256(data) != description[DIGEST]:
+            raise ValueError(f"its SHA-256 is not the one that {DESCRIPTION} records")
+        weights = safetensors.torch.load(data)
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise _damaged(folder / WEIGHTS, error) from None
+    try:
         choice = build(ModelChoice, dict(description["model"]), "model")
-        weights = safetensors.torch.load((folder / WEIGHTS).read_bytes())
         return _assemble(choice, description["inputs"], weights, folder)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise UserError(f"{folder} does not hold an exported model ({error}).") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder / DESCRIPTION, error) from None
+
+
+def _damaged(path: Path, reason: object) -> UserError:
+    return UserError(
+        f"{path.parent} does not hold an exported model ({path.name}: {reason}); "
+        f"export the run again: rebafl export RUN --to {path.parent}."
+    )
 
 
 class _Deployed(nn.Module):

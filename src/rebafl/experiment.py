@@ -14,8 +14,10 @@ from . import data as datasets
 from .algorithm import Server, Task, Training
 from .engines import Work
 from .errors import UserError
+from .hooks import checked_tensors
 from .local import fit
 from .models import Factory, Part, load_weights, make_net, part_of, weights_of
+from .origin import own_code
 from .participation import Roster, roster
 from .partition import Indices, Split
 from .rng import generator, torch_stream
@@ -36,6 +38,7 @@ class Experiment:
     warnings: tuple[str, ...]
     parameters: frozenset[str]
     server_index: Indices
+    own_code: dict[str, str]
 
     def roster(self, round: int) -> Roster:
         s = self.settings
@@ -43,7 +46,9 @@ class Experiment:
 
     def first_server(self) -> Server:
         net = self.work.make_net()
-        return Server(weights_of(net), self.settings.algorithm.server_state(net, self.task))
+        algorithm = self.settings.algorithm
+        state = algorithm.server_state(net, self.task)
+        return Server(weights_of(net), checked_tensors(algorithm, "server_state", state))
 
     def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
         """Train one part of the model on the server's own samples, with the loop that clients use."""
@@ -83,6 +88,7 @@ def prepare(
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
         _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        own_code(settings, model),
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
     return experiment

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from .errors import UserError, exists
 
@@ -22,31 +21,6 @@ POLL = 0.2  # seconds between two tries to get a lock
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-SEAL = "sha256"
-
-
-def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of plain values with a digest of all others as its last entry."""
-    return {**values, SEAL: sha256(_canonical(values))}
-
-
-def unsealed(values: object, needed: bool = True) -> dict[str, Any]:
-    """What was sealed, or `ValueError`; without a seal only if none is needed."""
-    if not isinstance(values, dict):
-        raise ValueError("it is no table of facts")
-    content = {name: value for name, value in values.items() if name != SEAL}
-    if SEAL in values:
-        if values[SEAL] != sha256(_canonical(content)):
-            raise ValueError("its digest does not fit what it holds")
-    elif needed:
-        raise ValueError("its digest is gone")
-    return content
-
-
-def _canonical(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, sort_keys=True, allow_nan=False).encode()
 
 
 def cache_folder() -> Path:

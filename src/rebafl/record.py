@@ -27,9 +27,11 @@ from operator import sub
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .clientlists import packed, unpacked
 from .config import Plain, read_toml, write_toml
 from .errors import UserError, exists
-from .files import ASIDE, LOCK, append, locked, sealed, sha256, sync, unsealed, write_whole
+from .files import ASIDE, LOCK, append, locked, sha256, sync, write_whole
+from .sealed import seal, unseal
 from .tensors import Tensors, pack, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
@@ -120,7 +122,7 @@ class Record:
         sync(self.checkpoint)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        write_whole(self.path / ENVIRONMENT, _json(sealed(_finite(environment)), indent=2).encode())
+        write_whole(self.path / ENVIRONMENT, seal(_json(environment, indent=2)))
 
     def write_config(self, config: Plain) -> None:
         text = write_toml(config)
@@ -138,8 +140,9 @@ class Record:
 
     def environment(self) -> dict[str, Any]:
         try:
-            loaded = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
-            facts = unsealed(loaded, needed=self.begun and bool(self._manifest().rounds))
+            facts, has_digest = unseal((self.path / ENVIRONMENT).read_bytes())
+            if not has_digest and self.begun and self._manifest().rounds:
+                raise ValueError("its digest is gone")
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(ENVIRONMENT, error) from None
         return facts
@@ -149,9 +152,9 @@ class Record:
         manifest = self._manifest()
         data = self._committed_lines(manifest)
         try:
-            lines = [json.loads(line) for line in data.splitlines()]
+            lines = [unpacked(json.loads(line)) for line in data.splitlines()]
             numbers = [line["round"] for line in lines]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(ROUNDS, error) from None
         if numbers != list(range(1, manifest.round + 1)):
             raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
@@ -204,9 +207,9 @@ class Record:
         """
         round = self.round + 1
         new = self._pending if keep_states else {}
-        packed = pack(server)
-        write_whole(self.checkpoint / f"server-{round}.safetensors", packed)
-        text = (_json(line) + "\n").encode()
+        content = pack(server)
+        write_whole(self.checkpoint / f"server-{round}.safetensors", content)
+        text = (_json(packed(line)) + "\n").encode()
         append(self.path / ROUNDS, text)
         rounds_hash = self._rounds_hash.copy()
         rounds_hash.update(text)
@@ -218,7 +221,7 @@ class Record:
             sync(self.path)
         sync(self.checkpoint)
         self._keep_earlier(stateful=count > 0)
-        digests = (rounds_hash.hexdigest(), sha256(packed), _states_digest(mark))
+        digests = (rounds_hash.hexdigest(), sha256(content), _states_digest(mark))
         self._write_manifest(Manifest(round, length, count, *digests))
         sync(self.checkpoint)
         dropped = [] if keep_states else list(self._pending.values())
@@ -266,11 +269,9 @@ class Record:
 
     def _read_manifest(self, name: str) -> Manifest:
         try:
-            values = json.loads((self.checkpoint / name).read_text(encoding="utf-8"))
-            if not isinstance(values, dict):
-                raise ValueError("it is no table of facts")
-            if set(values) != set(COUNTS):  # else it is of a run of an earlier version
-                values = unsealed(values, needed=True)
+            values, has_digest = unseal((self.checkpoint / name).read_bytes())
+            if not has_digest and set(values) != set(COUNTS):  # else it is of a run of an earlier version
+                raise ValueError("its digest is gone")
             manifest = Manifest(**values)
             if not all(type(number) is int and number >= 0 for number in map(asdict(manifest).get, COUNTS)):
                 raise ValueError("its numbers are no counts")
@@ -279,7 +280,7 @@ class Record:
             raise self._damaged(f"checkpoint/{name}", error) from None
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.checkpoint / MANIFEST, _json(sealed(asdict(manifest))).encode())
+        write_whole(self.checkpoint / MANIFEST, seal(_json(asdict(manifest))))
 
     def _rounds_file(self) -> bytes:
         path = self.path / ROUNDS

@@ -15,21 +15,22 @@ from typing import Any
 
 import torch
 
-from .aggregate import Upload, mismatch, refusal
+from .aggregate import Upload, mismatch, not_finite, refusal
 from .algorithm import Algorithm, Server
 from .config import Plain, plain
 from .engines import Engine, Outcome
 from .errors import UserError, exists
 from .evaluate import diversity
 from .experiment import Experiment
+from .hooks import checked_server, checked_weights
 from .machine import machine
+from .origin import OWN_CODE, WENT_ON, doubts, latest, sentence
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
 from .spool import Spool
 from .tensors import Tensors, size
 
-WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
 
 
@@ -58,13 +59,19 @@ def check_same(record: Record, settings: Settings) -> None:
         )
 
 
-def open_record(record: Record, experiment: Experiment, federation: Plain | None = None) -> Server:
-    """Create the directory, or pick up where it stands; `federation` are the facts of one that is new."""
+def open_record(
+    record: Record, experiment: Experiment, federation: Plain | None = None, accept_changes: bool = False
+) -> Server:
+    """Create the directory, or pick up where it stands; `federation` are the facts of one that is new.
+
+    `accept_changes` is the user's word that a run may be gone on with other own code or another kind of bits.
+    """
     settings = experiment.settings
     if not record.begun:
         extra = {FEDERATION: federation} if federation is not None else {}
+        first = experiment.first_server()
         record.create(settings.plain(), {**_environment(experiment), **extra})
-        return experiment.first_server()
+        return first
     facts = record.environment()
     if (FEDERATION in facts) != (federation is not None):
         there = "a federation" if FEDERATION in facts else "a simulation"
@@ -76,21 +83,23 @@ def open_record(record: Record, experiment: Experiment, federation: Plain | None
         raise UserError(f"{record.path} was run on other data than {settings.dataset} holds now; restore the data.")
     if facts.get("settings_sha256") != settings.digest:
         raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
+    now = {**machine(), **_own_code(experiment)}
+    unfinished = 0 < len(record.rounds()) < settings.rounds
+    if unfinished and not accept_changes and (found := doubts(latest(facts), now)):
+        raise UserError(sentence(record.path, found))
     server = _restored(record, experiment.first_server())
     record.resume()
     if record.round < settings.rounds:
-        _note_changes(record, facts)
+        _note_changes(record, facts, now)
     if settings.plain() != record.config():
         record.write_config(settings.plain())
     return server
 
 
-def _note_changes(record: Record, facts: Plain) -> None:
+def _note_changes(record: Record, facts: Plain, now: Plain) -> None:
     """A run that goes on with other code or versions, or on another machine, says so: its bits may depend on them."""
-    known = dict(facts)
-    for change in facts.get(WENT_ON, []):
-        known |= change
-    if changed := {name: value for name, value in machine().items() if known.get(name) != value}:
+    known = latest(facts)
+    if changed := {name: value for name, value in now.items() if known.get(name) != value}:
         changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
         record.write_environment(facts | {WENT_ON: changes})
 
@@ -194,8 +203,10 @@ def _next_server(
     """The aggregated and refined server; if it is not finite the old one, with the reason."""
     algorithm = experiment.settings.algorithm
     after = algorithm.aggregate(server, uploads, experiment.task.clients)
+    after = checked_server(algorithm, "aggregate", after, server)
     after = algorithm.refine(after, partial(experiment.fit, number))
-    problem = mismatch(after.weights, server.weights) or mismatch(after.state, server.state)
+    after = checked_server(algorithm, "refine", after, server)
+    problem = not_finite(after.weights) or not_finite(after.state)
     return (server, problem) if problem else (after, None)
 
 
@@ -227,10 +238,11 @@ def _line(
 
 
 def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Plain:
-    score = engine.score(algorithm.evaluated(server))
+    score = engine.score(checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights))
     found: Plain = {"accuracy": score.accuracy, "loss": score.mean_loss, "recall": score.recall}
     for name, weights in algorithm.also_evaluated(server).items():
-        found[f"{name}_accuracy"] = engine.score(weights).accuracy
+        other = checked_weights(algorithm, "also_evaluated", weights, server.weights)
+        found[f"{name}_accuracy"] = engine.score(other).accuracy
     return found
 
 
@@ -238,8 +250,13 @@ def _environment(experiment: Experiment) -> Plain:
     """What else a number may depend on."""
     return {
         **machine(),
+        **_own_code(experiment),
         "data_sha256": experiment.work.data.digest,
         "settings_sha256": experiment.settings.digest,
         "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }
+
+
+def _own_code(experiment: Experiment) -> Plain:
+    return {OWN_CODE: experiment.own_code} if experiment.own_code else {}

@@ -15,6 +15,7 @@ from .data import Data
 from .engines import Engine, StateOf, start_engine
 from .errors import UserError
 from .experiment import Experiment, Say, prepare
+from .hooks import checked_tensors, own_mistakes
 from .local import one_thread
 from .models import Factory
 from .record import Record
@@ -36,11 +37,12 @@ def simulate(
     model: Factory | None = None,
     listen: Listener = lambda event, facts: None,
     say: Say = print,
+    accept_changes: bool = False,
 ) -> Record:
     """Run, or go on with, the experiment in directory `out`, up to `settings.rounds` rounds.
 
     `data` (see `rebafl.data.from_torch`) and `model` (a callable that makes one) take the place of what
-    `settings` names.
+    `settings` names. A run whose own code was edited since is gone on with only if `accept_changes` says so.
     """
     if not isinstance(settings, Settings):
         settings = make_settings(settings)
@@ -50,11 +52,11 @@ def simulate(
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
     record = Record(Path(out))
     check_same(record, settings)
-    with one_thread():
+    with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)
-    with record.locked(), one_thread():
+    with record.locked(), one_thread(), own_mistakes(settings.algorithm):
         check_same(record, settings)
-        server = open_record(record, experiment)
+        server = open_record(record, experiment, accept_changes=accept_changes)
         if record.round >= settings.rounds:
             return record
         with closing(
@@ -71,7 +73,7 @@ def _round(experiment: Experiment, engine: Engine, record: Record, server: Serve
     began, number = time.perf_counter(), record.round + 1
     algorithm = experiment.settings.algorithm
     who = experiment.roster(number)
-    sent = Sent(server.weights, algorithm.broadcast(server))
+    sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
     checks = Checks(samples=len(experiment.work.data.y_train))
     with Spool(record.path) as spool:
         intake = Intake(experiment, record, server, checks, spool)

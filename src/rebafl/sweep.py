@@ -16,6 +16,7 @@ from .engines import cores
 from .engines.jobs import TRIES
 from .engines.ray_tasks import connected
 from .errors import UserError
+from .origin import OWN_CODE, doubts, latest, own_code, sentence
 from .record import Record
 from .settings import Settings, make_settings
 from .simulate import simulate
@@ -58,7 +59,21 @@ def alternatives(text: str) -> list[str]:
     return values
 
 
-def run_on_ray(cells: Sequence[Cell], workers: int, listen: Callable[[int], None] = lambda rounds: None) -> None:
+def check_code(cells: Sequence[Cell]) -> None:
+    """Cells that were run with other own code, finished ones too, would be compared with those that are to come."""
+    for cell in cells:
+        record = Record(cell.out)
+        facts = latest(record.environment()) if record.begun else {}
+        if found := doubts(facts, {OWN_CODE: own_code(cell.settings)}):
+            raise UserError(sentence(cell.out, found))
+
+
+def run_on_ray(
+    cells: Sequence[Cell],
+    workers: int,
+    listen: Callable[[int], None] = lambda rounds: None,
+    accept_changes: bool = False,
+) -> None:
     """Run, or go on with, all cells; `listen` hears every second how many rounds are finished in all.
 
     A cell that cannot be run does not stop the others; the first such is reported at the end.
@@ -66,7 +81,7 @@ def run_on_ray(cells: Sequence[Cell], workers: int, listen: Callable[[int], None
     problems = []
     with connected(workers or cores()) as ray:
         task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_run_cell)
-        left = {task.remote(cell.settings.plain(), str(cell.out.absolute())): cell for cell in cells}
+        left = {task.remote(cell.settings.plain(), str(cell.out.absolute()), accept_changes): cell for cell in cells}
         while left:
             ready, _ = ray.wait(list(left), timeout=1.0)
             for reference in ready:
@@ -87,10 +102,11 @@ def rounds_done(out: Path) -> int:
     return len(record.rounds()) if record.begun else 0
 
 
-def _run_cell(settings: Plain, out: str) -> str:
+def _run_cell(settings: Plain, out: str, accept_changes: bool) -> str:
     """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
     try:
-        simulate(replace(make_settings(settings), engine="local", workers=1), out, say=lambda text: None)
+        here = replace(make_settings(settings), engine="local", workers=1)
+        simulate(here, out, say=lambda text: None, accept_changes=accept_changes)
     except UserError as error:
         return str(error)
     return ""

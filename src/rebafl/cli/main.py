@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import Context
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
-from .. import deploy
+from .. import deploy, interrupts
 from ..algorithms import KINDS as ALGORITHMS
 from ..config import Plain, describe, parse_assignments, read_toml, write_toml
 from ..data import KNOWN, check_name, image_size, load, whereabouts
@@ -24,14 +26,27 @@ from ..report.summary import comparison_json, comparison_table, group_runs, read
 from ..rounds import roll_back
 from ..settings import Settings, make_settings
 from ..simulate import OWN_MODEL
-from ..sweep import Cell, grid, rounds_done, run_on_ray
+from ..sweep import Cell, check_code, grid, rounds_done, run_on_ray
 from ..version import VERSION
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command
-from .terminal import HELP, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
+from .terminal import HELP, AcceptChanges, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
+
+
+class Commands(TyperGroup):
+    """All commands. Typer would end without a word, or with another code, when one is interrupted."""
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("Stopped.")
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode="markdown",
@@ -66,7 +81,9 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 @app.command()
-def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def run(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
     """Run an experiment, or go on with one.
 
     With an existing directory as `out`, training goes on where it stopped, to the bit. All settings have
@@ -82,6 +99,8 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
 
     * `rebafl run out=runs/a`  (go on)
 
+    * `rebafl run out=runs/a --accept-changes`  (go on although own code, algorithm=module:Class, was edited)
+
     * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
     """
     settings, target = _read_words(words or [])
@@ -89,14 +108,16 @@ def run(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> N
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; go on with rebafl.simulate(…, out={str(target)!r}) there.")
     before = rounds_done(target)
-    record = run_shown(settings, target, silent, f"rebafl run out={target}")
+    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes)
     if before >= settings.rounds and not silent:
         say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)
 
 
 @app.command()
-def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def sweep(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
     """Run every combination of several values and compare them.
 
     Killed or stopped, the same command goes on; finished runs are not run again. Seeds become mean ± std.
@@ -109,11 +130,13 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
+    if not accept_changes:
+        check_code(cells)
     again = f"rebafl sweep {' '.join(words or [])}"
     if {cell.settings.engine for cell in cells} == {"ray"}:
-        _sweep_on_ray(cells, quiet or as_json, again)
+        _sweep_on_ray(cells, quiet or as_json, again, accept_changes)
     else:
-        _sweep_here(cells, quiet or as_json, again)
+        _sweep_here(cells, quiet or as_json, again, accept_changes)
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
@@ -125,20 +148,21 @@ def sweep(words: Words = None, quiet: Quiet = False, as_json: AsJson = False) ->
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
-def _sweep_here(cells: list[Cell], silent: bool, again: str) -> None:
+def _sweep_here(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
     for number, cell in enumerate(cells, 1):
         if not silent:
             say(f"[{number}/{len(cells)}] {cell.label}")
-        run_shown(cell.settings, cell.out, silent, again)
+        run_shown(cell.settings, cell.out, silent, again, accept_changes)
 
 
-def _sweep_on_ray(cells: list[Cell], silent: bool, again: str) -> None:
+def _sweep_on_ray(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
     with progress_bar(disable=silent or not err.is_terminal) as progress:
         bar = progress.add_task(
             f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
         )
         try:
-            run_on_ray(cells, cells[0].settings.workers, lambda done: progress.update(bar, completed=done))
+            workers = cells[0].settings.workers
+            run_on_ray(cells, workers, lambda done: progress.update(bar, completed=done), accept_changes)
         except KeyboardInterrupt:
             say(f"\nStopped; finished rounds are saved. Go on with: {again}")
             raise typer.Exit(130) from None
@@ -386,8 +410,9 @@ def get_data(name: Annotated[str, typer.Argument(help="A known data set.")]) -> 
 
 
 def main(run_app: Callable[[], Any] = app) -> None:
-    """The entry point: a user's mistake is one sentence and exit code 2."""
+    """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C one word and 130."""
     try:
+        interrupts.as_usual()
         run_app()
     except UserError as error:
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
@@ -398,3 +423,6 @@ def main(run_app: Callable[[], Any] = app) -> None:
     except OSError as error:  # a closed pipe, a full disk under standard output
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
+    finally:
+        interrupts.ends_at_once()
+        interrupts.forgotten()

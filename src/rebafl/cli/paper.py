@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -16,9 +17,10 @@ from ..config import Plain
 from ..errors import UserError
 from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_names, scale_names
 from ..paper.results import finished, missing
-from ..paper.runner import OutOfTime, Pace, run_cell
-from ..sweep import rounds_done
-from .terminal import HELP, Display, out, say, show, write_text
+from ..paper.runner import Forecast, OutOfTime, Pace, all_left, run_cell, slower
+from ..record import Record
+from ..simulate import Listener
+from .terminal import HELP, AcceptChanges, Display, err, out, progress_bar, say, show, write_text
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +65,7 @@ def run(
     work: Annotated[Path, typer.Option("--work", help="Where runs are kept while they are unfinished.")] = Path(
         "runs/paper"
     ),
+    accept_changes: AcceptChanges = False,
 ) -> None:
     """Run what is missing of some items. Killed at any time, the same command goes on where it was.
 
@@ -82,35 +85,61 @@ def run(
     if not left:
         say(f"All is finished: {len({cell.key for cell in every})} cells in {results}.")
         return
-    pace = Pace()
-    seconds = {cell.key: pace.seconds(cell, rounds_done(work / cell.key)) for cell in left}
-    say(f"{len(left)} cells to run, about {in_words(sum(seconds.values()))} at the speed just measured.")
-    _run_all(left, seconds, results, work, until)
+    forecasts = _forecasts(left, work)
+    say(f"{len(left)} cells to run, about {in_words(all_left(forecasts.values()))} at the speed just measured.")
+    _run_all(left, forecasts, results, work, until, accept_changes)
     say(f"Finished: {len(left)} cells, kept in {results}. See: rebafl paper show {names[0]} --scale {scale}")
 
 
-def _run_all(left: list[Cell], seconds: dict[str, float], results: Path, work: Path, until: float) -> None:
-    """Cell by cell, saying before each how long it and all the rest will take."""
-    spent = expected = 0.0
+def _forecasts(left: list[Cell], work: Path) -> dict[str, Forecast]:
+    """By cell. Rounds that are done already say more than anything measured now."""
+    pace, found = Pace(), {}
+    if not err.is_terminal:
+        say("Measuring the speed of each method …")
+    with progress_bar(disable=not err.is_terminal) as progress:
+        bar = progress.add_task("measuring the speed of each method", total=len(left), facts="cells")
+        for cell in left:
+            forecast = found[cell.key] = pace.forecast(cell)
+            record = Record(work / cell.key)
+            for line in record.rounds() if record.begun else ():
+                forecast.hear(line)
+            progress.advance(bar)
+    return found
+
+
+def _run_all(
+    left: list[Cell], forecasts: dict[str, Forecast], results: Path, work: Path, until: float, accept_changes: bool
+) -> None:
+    """Cell by cell, saying before each how long it and all the rest will take, by the rounds that are done so far."""
+    every = forecasts.values()
     for number, cell in enumerate(left, 1):
-        rest = sum(seconds[each.key] for each in left[number - 1 :])
-        slower = spent / expected if expected else 1.0
+        forecast = forecasts[cell.key]
         say(
             f"[{number}/{len(left)}] {cell.method}, {cell.condition}, seed {cell.settings.seed}: "
-            f"about {in_words(seconds[cell.key] * slower)}, all that is left {in_words(rest * slower)}"
+            f"about {in_words(forecast.left(slower(every)))}, all that is left {in_words(all_left(every))}"
         )
-        began = time.monotonic()
         try:
             with Display(cell.settings, work / cell.key, silent=False) as display:
-                run_cell(cell, results, work, until, display.listen, display.say)
+                listen = _correcting(display, forecast, every)
+                run_cell(cell, results, work, until, listen, display.say, accept_changes)
         except OutOfTime:
             say(f"Time is up after {number - 1} of {len(left)} cells. The same command goes on from here.")
             raise typer.Exit from None
         except KeyboardInterrupt:
             say("\nStopped; finished rounds are saved. The same command goes on from here.")
             raise typer.Exit(130) from None
-        spent += time.monotonic() - began
-        expected += seconds[cell.key]
+
+
+def _correcting(display: Display, forecast: Forecast, every: Collection[Forecast]) -> Listener:
+    """Every finished round corrects what is said of all that is left."""
+
+    def listen(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "round":
+            forecast.hear(facts)
+            display.note = f"all that is left {in_words(all_left(every))}"
+        display.listen(event, facts)
+
+    return listen
 
 
 @app.command("show")
@@ -140,6 +169,8 @@ def show_item(
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
         evidence = f" ({verdict.evidence})" if verdict.evidence else ""
         out.print(Text(f"{verdict.decision}: {claim.text}{evidence}"), soft_wrap=True)
+    for trouble in shown.troubles():
+        out.print(Text(trouble, "yellow"), soft_wrap=True)
     if shown.pending:
         out.print(Text(f"Pending: {shown.pending}"), soft_wrap=True)
     for path in draw(shown, target / f"{name}-{scale}"):

@@ -31,6 +31,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
 Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="Go on although own code was edited since, or on another kind of bits.")
+]
+
 
 def say(text: str) -> None:
     err.print(Text(text), soft_wrap=True)
@@ -61,6 +65,7 @@ def progress_bar(disable: bool) -> Progress:
         TimeRemainingColumn(),
         console=err,
         disable=disable,
+        speed_estimate_period=600,  # a round may take longer than rich's own 30 seconds
     )
 
 
@@ -73,6 +78,7 @@ class Display:
         self.progress = progress_bar(disable=not self.live)
         self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
         self.accuracy = ""
+        self.note = ""  # whatever else is to be said beside the bar
 
     def __enter__(self) -> Display:
         return self
@@ -88,9 +94,13 @@ class Display:
         if event == "start":
             self._start(facts)
         elif event == "client":
-            self.progress.update(self.job, facts=f"{self.accuracy} [dim]client {facts['done']}/{facts['of']}")
+            self._show(f"client {facts['done']}/{facts['of']}")
         else:
             self._round(facts)
+
+    def _show(self, *facts: str) -> None:
+        words = ", ".join([*facts, *([self.note] if self.note else [])])
+        self.progress.update(self.job, facts=f"{self.accuracy} [dim]{words}".strip())
 
     def _start(self, facts: Mapping[str, Any]) -> None:
         for warning in facts["warnings"]:
@@ -109,18 +119,28 @@ class Display:
         for client, reason in line["refused"].items():
             self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
         if not line["updated"]:
-            self.say(f"Round {line['round']}: no upload arrived; the model stays as it is.", "yellow")
+            self.say(f"Round {line['round']}: {why_unchanged(line)}; the model stays as it is.", "yellow")
         self.accuracy = f"accuracy {line['accuracy']:5.2f}"
-        self.progress.update(self.job, completed=line["round"], facts=self.accuracy)
+        self.progress.update(self.job, completed=line["round"])
+        self._show()
         if not self.live:
             self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
 
 
-def run_shown(settings: Settings, target: Path, silent: bool, again: str) -> Record:
+def why_unchanged(line: Mapping[str, Any]) -> str:
+    """Why a round brought no new model."""
+    if "discarded" in line:
+        return f"the aggregate was not finite: {line['discarded']}"
+    if refused := len(line["refused"]):
+        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
+    return "no upload arrived"
+
+
+def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
     """Run with a display; Ctrl-C says how to go on."""
     try:
         with Display(settings, target, silent) as display:
-            return simulate(settings, target, listen=display.listen, say=display.say)
+            return simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
         raise typer.Exit(130) from None

@@ -72,7 +72,12 @@ class Worker:
         with warnings.catch_warnings():
             # Python 3.12 warns of forking with threads about; the child computes in its one thread and takes no locks.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.process.start()
+            # Ctrl-C at a terminal reaches the child, too: it must not be heard before the child ignores it.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self.process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.job: Job | None = None
         self.version = -1
@@ -149,6 +154,7 @@ def _serve(channel: Channel, inherited: Sequence[Channel], work: Work) -> None:
     for each in inherited:
         each.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch.set_num_threads(1)
     runner = Runner(work)
     while True:

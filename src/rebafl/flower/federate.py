@@ -27,6 +27,7 @@ from ..engines import InProcess, Outcome
 from ..engines.work import failure_text
 from ..errors import UserError
 from ..experiment import Experiment, prepare
+from ..hooks import checked_tensors, own_mistakes
 from ..local import one_thread
 from ..models import Factory
 from ..participation import Roster
@@ -53,11 +54,12 @@ def federate(
     """Run, or go on with, the federation in directory `options.out`, up to `settings.rounds` rounds."""
     record = Record(Path(options.out))
     check_same(record, settings)
-    with one_thread():
+    with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, log.info)
-    with record.locked(HANDOVER), one_thread(), _failure_noted(record):
+    with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
         check_same(record, settings)
-        server = open_record(record, experiment, {"run": uuid.uuid4().hex, **plain(options)})
+        facts = {"run": uuid.uuid4().hex, **plain(options)}
+        server = open_record(record, experiment, facts, options.accept_changes)
         for warning in experiment.warnings:
             log.warning("%s", warning)
         run = Federation(grid, experiment, options, record)
@@ -156,7 +158,7 @@ class Federation:
 
     def _orders(self, server: Server, number: int, asked: Mapping[int, int]) -> dict[int, Message]:
         algorithm, data = self.experiment.settings.algorithm, self.experiment.work.data
-        sent = Sent(server.weights, algorithm.broadcast(server))
+        sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
         stateful = bool(algorithm.client_state(server))
         inputs = to_json(plain(data.inputs))
         orders = {}

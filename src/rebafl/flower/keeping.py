@@ -17,12 +17,12 @@ from typing import Protocol
 from flwr.app import ArrayRecord, Context
 
 from ..errors import UserError
-from ..files import write_whole
+from ..files import sha256, write_whole
 from ..tensors import Tensors, pack, unpack
 from .records import Malformed, from_arrays, to_arrays
 
 STATE = "state"
-FILE = re.compile(r"round-(\d+)\.safetensors")
+FILE = re.compile(r"round-(\d+)(?:-([0-9a-f]{64}))?\.safetensors")  # earlier versions wrote no digest
 RECORD = re.compile(r"state-(\d+)")
 
 
@@ -39,30 +39,38 @@ class Keeper(Protocol):
 
 
 class InFolder:
-    """One file a round."""
+    """One file a round, with the SHA-256 of its bytes in its name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def rounds(self) -> list[int]:
-        matches = (FILE.fullmatch(path.name) for path in self.folder.glob("round-*"))
-        return [int(match[1]) for match in matches if match]
+        return sorted(self._files())
 
     def get(self, round: int) -> Tensors:
-        return unpack(self._file(round).read_bytes())[0].get(STATE, {})
+        path, digest = self._files()[round]
+        data = path.read_bytes()
+        if digest and sha256(data) != digest:
+            raise ValueError("its SHA-256 is not the one in its name")
+        return unpack(data)[0].get(STATE, {})
 
     def put(self, round: int, state: Tensors) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"The node's state folder {self.folder} cannot be made ({error.strerror}).") from None
-        write_whole(self._file(round), pack({STATE: state}))
+        self.drop(round)  # of a try whose upload the server did not take
+        data = pack({STATE: state})
+        write_whole(self.folder / f"round-{round}-{sha256(data)}.safetensors", data)
 
     def drop(self, round: int) -> None:
-        self._file(round).unlink(missing_ok=True)
+        for path in self.folder.glob(f"round-{round}[-.]*"):
+            path.unlink(missing_ok=True)
 
-    def _file(self, round: int) -> Path:
-        return self.folder / f"round-{round}.safetensors"
+    def _files(self) -> dict[int, tuple[Path, str]]:
+        """Round -> its file, and the digest in the file's name."""
+        found = ((path, FILE.fullmatch(path.name)) for path in self.folder.glob("round-*"))
+        return {int(match[1]): (path, match[2] or "") for path, match in found if match}
 
 
 class InContext:

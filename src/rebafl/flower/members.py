@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from ..config import read_toml
 from ..errors import UserError
 from ..files import write_whole
+from ..sealed import seal, unseal
 
 log = logging.getLogger("flwr")
 
@@ -118,7 +119,7 @@ class Claimed:
         for key in sorted(new, key=lambda key: (self.said[key] == OWN_DATA, self.said[key], key)):
             self._settle(key, there)
         if self.holders != before:
-            write_whole(self.file, json.dumps({str(n): key for n, key in sorted(self.holders.items())}).encode())
+            write_whole(self.file, seal(json.dumps({str(n): key for n, key in sorted(self.holders.items())}, indent=1)))
         return {number: there[key] for number, key in self.holders.items() if key in there}
 
     def _settle(self, key: str, there: Mapping[str, int]) -> None:
@@ -134,9 +135,9 @@ class Claimed:
 
     def _read(self) -> dict[int, str]:
         try:
-            entries = json.loads(self.file.read_text(encoding="utf-8"))
+            entries, _ = unseal(self.file.read_bytes())
             return {int(number): str(key) for number, key in entries.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{self.file} is damaged ({error}); remove it, and nodes are asked again.") from None

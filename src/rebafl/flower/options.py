@@ -34,6 +34,9 @@ class Options:
     max_samples: Annotated[
         int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")
     ] = 0
+    accept_changes: Annotated[
+        bool, Field(description="go on with a run whose own code was edited, or on another kind of bits")
+    ] = False
     members: Annotated[str, Field(description="file that says which key is which client; empty: see the docs")] = ""
 
 

@@ -17,11 +17,17 @@ from typing import Any
 from ..config import Plain
 from ..errors import UserError
 from ..evaluate import TAIL
+from ..files import write_whole
 from ..record import Record
+from ..sealed import seal, unseal
+from ..tally import Tally, tally
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
+
+TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
+"""Of each round, too, where anything went wrong at all."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,11 @@ class Result:
             case _:
                 return fmean(value for value in self.curves[name] if value is not None)
 
+    @property
+    def tally(self) -> Tally:
+        """What of it was refused; runs in which nothing was do not say how many uploads there were."""
+        return Tally(self.rounds, *(sum(self.curves.get(name, [])) for name in TROUBLES))
+
     def cut(self, rounds: int) -> Result:
         """Its first rounds: a longer run is compared with others over the same number."""
         return replace(self, rounds=rounds, curves={name: values[:rounds] for name, values in self.curves.items()})
@@ -71,6 +82,9 @@ def keep(cell: Cell, record: Record, folder: Path) -> Path:
     lines = record.rounds()
     curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
     curves["active"] = [len(line["active"]) for line in lines]
+    if str(tally(lines)):
+        each = [tally([line]) for line in lines]
+        curves |= {name: [getattr(one, name) for one in each] for name in TROUBLES}
     found = {
         "rounds": len(lines),
         "seed": cell.settings.seed,
@@ -80,9 +94,7 @@ def keep(cell: Cell, record: Record, folder: Path) -> Path:
     }
     path = file_of(cell, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".aside")
-    aside.write_text(_compact(found))
-    aside.replace(path)
+    write_whole(path, seal(_compact(found)))
     return path
 
 
@@ -100,7 +112,7 @@ def read(cell: Cell, folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        result = Result(**json.loads(path.read_text()))
+        result = Result(**unseal(path.read_bytes())[0])
         if len(result.curves["accuracy"]) != result.rounds:
             raise ValueError("its curve has another length than it says")
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -139,6 +139,15 @@ class Shown:
                 rows.append((method, *(f"{value:,.0f}" for value in values), _seeds(found)))
         return ("method", "bytes to a client", "bytes of its upload", "seeds"), rows
 
+    def troubles(self) -> list[str]:
+        """Runs in which uploads were refused or rounds brought nothing: their numbers look like any other's."""
+        return [
+            f"{method}, {condition}, seed {seed}: {words}"
+            for (method, condition), found in self.results.items()
+            for seed, result in found.items()
+            if (words := str(result.tally))
+        ]
+
     def far(self) -> list[str]:
         """Where ours and the paper's differ by more than a few points."""
         if self.scale.name != PAPER:
@@ -266,6 +275,8 @@ def _item(item: Item, scales: Sequence[Shown], figures: Callable[[Shown], Sequen
             parts.append(f"{condition}:\n\n{markdown_table(*table)}\n")
         if shown.pending:
             parts.append(f"Pending: {shown.pending}.\n")
+        if troubles := shown.troubles():
+            parts.append(f"Not everything was used: {'; '.join(troubles)}.\n")
         if far := shown.far():
             parts.append(f"More than {FAR:.0f} points from the paper: {'; '.join(far)}.\n")
         if shown.scale.name == PAPER and item.findings:

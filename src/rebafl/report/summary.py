@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
 from typing import Any
@@ -18,12 +19,18 @@ from ..errors import UserError
 from ..evaluate import TAIL
 from ..record import open_run
 from ..settings import flatten
+from ..tally import Tally, tally
 
 NOTE = (
     "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "
     "Worst class: the lowest recall in the last round. "
 )
 ONE_SEED = "Last 10: mean ± std over a run's last ten rounds."
+NOT_USED = {
+    "refused": "Refused: uploads that were not used.",
+    "no answer": "No answer: clients that were asked in vain.",
+    "no update": "No update: rounds after which the model stayed as it was.",
+}
 MANY_SEEDS = "± is the std over seeds; spread is the std over a run's last ten rounds, averaged over seeds."
 
 
@@ -39,6 +46,10 @@ class Run:
     def accuracy(self) -> list[float]:
         return [float(line["accuracy"]) for line in self.rounds]
 
+    @cached_property
+    def tally(self) -> Tally:
+        return tally(self.rounds)
+
     def summary(self) -> dict[str, float | int]:
         tail = self.accuracy[-TAIL:]
         return {
@@ -49,6 +60,7 @@ class Run:
             "last10_mean": fmean(tail),
             "last10_std": pstdev(tail),
             "worst_class_recall": min(r for r in self.rounds[-1]["recall"] if r is not None),
+            **asdict(self.tally),
         }
 
 
@@ -58,6 +70,10 @@ class Group:
 
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def tally(self) -> Tally:
+        return sum((run.tally for run in self.runs), Tally())
 
     def over_seeds(self, name: str) -> tuple[float, float]:
         """Mean and standard deviation over seeds of one entry of the runs' summaries."""
@@ -110,10 +126,13 @@ def _label(settings: Plain, apart: Sequence[str], groups: Sequence[Plain]) -> st
 
 def comparison_table(groups: Sequence[Group]) -> Table:
     seeds = any(len(group.runs) > 1 for group in groups)
-    table = Table(box=box.SIMPLE_HEAD, caption=NOTE + (MANY_SEEDS if seeds else ONE_SEED), caption_justify="left")
+    troubles = [title for title in NOT_USED if any(title in group.tally.words() for group in groups)]
+    notes = [NOTE + (MANY_SEEDS if seeds else ONE_SEED), *(NOT_USED[title] for title in troubles)]
+    table = Table(box=box.SIMPLE_HEAD, caption=" ".join(notes), caption_justify="left")
     table.add_column("run", max_width=60, overflow="fold")
     spread = ("spread",) if seeds else ()
-    for column in (*(("seeds",) if seeds else ()), "rounds", "best", "last", "last 10", *spread, "worst class"):
+    scores = ("rounds", "best", "last", "last 10", *spread, "worst class")
+    for column in (*(("seeds",) if seeds else ()), *scores, *troubles):
         table.add_column(column, justify="right", no_wrap=True)
     highest = max(groups, key=lambda group: group.over_seeds("last10_mean")[0])
     for group in groups:
@@ -123,7 +142,8 @@ def comparison_table(groups: Sequence[Group]) -> Table:
         cells += [str(max(len(run.rounds) for run in group.runs)), _cell(group, "best"), _cell(group, "last"), tail]
         cells += [within] if seeds else []
         bold = "bold" if len(groups) > 1 and group is highest else ""
-        table.add_row(*cells, _cell(group, "worst_class_recall"), style=bold)
+        counts = [group.tally.words().get(title, "") for title in troubles]
+        table.add_row(*cells, _cell(group, "worst_class_recall"), *counts, style=bold)
     return table
 
 

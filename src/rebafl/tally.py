@@ -1,0 +1,48 @@
+"""How much of what clients did became part of the model? Counted over rounds: a last accuracy does not show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tally:
+    """`uploads` arrived, and `refused` of them were not used; `missing` clients of a federation did not answer."""
+
+    rounds: int = 0
+    uploads: int = 0
+    refused: int = 0
+    missing: int = 0
+    rounds_without_update: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    def words(self) -> dict[str, str]:
+        """What went wrong, by the title of its column; empty if nothing did."""
+        counts = {
+            "refused": (self.refused, self.uploads),
+            "no answer": (self.missing, self.uploads + self.missing),
+            "no update": (self.rounds_without_update, self.rounds),
+        }
+        return {title: f"{count} of {total}" for title, (count, total) in counts.items() if count}
+
+    def __str__(self) -> str:
+        """In one phrase; empty if nothing went wrong."""
+        phrases = {
+            "refused": "refused {} uploads",
+            "no answer": "no answer to {} requests",
+            "no update": "{} rounds without an update",
+        }
+        return ", ".join(phrases[title].format(count) for title, count in self.words().items())
+
+
+def tally(lines: Iterable[Mapping[str, Any]]) -> Tally:
+    """Of the lines of `rounds.jsonl`."""
+    total = Tally()
+    for line in lines:
+        arrived = len(line["active"]) - len(line["lost"])
+        total += Tally(1, arrived, len(line["refused"]), len(line.get("missing", ())), int(not line["updated"]))
+    return total
