@@ -32,6 +32,7 @@ from rebafl.config import read_toml
 from rebafl.data.arrays import NAMES
 from rebafl.experiment import split_data
 from rebafl.flower import federate as federation
+from rebafl.flower import fetch
 from rebafl.flower.client_app import app as client_app
 from rebafl.flower.federate import federate
 from rebafl.flower.members import Bound, Claimed, fingerprint, read_members
@@ -117,6 +118,7 @@ def _in_a_task(monkeypatch):
     monkeypatch.setattr(TaskIdentity, "_node_id", 1)
     monkeypatch.setattr(TaskIdentity, "_task_id", 1)
     monkeypatch.setattr(federation, "POLL", 0.01)
+    monkeypatch.setattr(fetch, "POLL", 0.01)
     monkeypatch.setattr(federation, "HANDOVER", 0.0)
 
 
@@ -362,7 +364,9 @@ def test_a_reply_from_another_node_is_refused(config):
 
 def test_rounds_in_vain_leave_the_model_as_it_is_and_end_the_run(config):
     grid = FakeGrid(nodes_of(config), lambda part, round, reply: reply if round == 1 else None)
-    with pytest.raises(UserError, match=r"2 rounds in a row brought no usable reply \(client 0: no reply within 0.3 s"):
+    with pytest.raises(
+        UserError, match=r"2 rounds in a row brought no usable reply \(client 0: no complete reply within 0.3 s"
+    ):
         run(config, grid, rounds=9)
     rows = lines(Path(config["out"]))
     assert "2 rounds in a row" in (Path(config["out"]) / "failure.txt").read_text()
@@ -599,7 +603,7 @@ def test_nodes_are_asked_once_who_they_are(config):
 
 FINE = st.sampled_from(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
 TENSORS = st.dictionaries(
-    st.text(max_size=12),
+    st.text(max_size=12).filter(str.isprintable),
     FINE.flatmap(lambda dtype: arrays.arrays(np.dtype(dtype), arrays.array_shapes(min_dims=0, min_side=0))),
     max_size=4,
 ).map(lambda found: {name: torch.from_numpy(np.array(array)) for name, array in found.items()})
@@ -694,7 +698,7 @@ def test_the_apps_own_config_is_good():
     settings, options = read_run_config(flat)
     assert (settings.dataset, settings.partition.clients, settings.participation.name) == ("fashion-mini", 5, "always")
     assert options.deadline == 120.0
-    assert {key for key in values if "-" in key} == {"min-nodes", "max-norm", "max-samples"}
+    assert {key for key in values if "-" in key} == {"min-nodes", "max-norm", "max-value", "max-samples"}
 
 
 def test_words_win_over_the_listed_keys_and_may_change_the_kind():

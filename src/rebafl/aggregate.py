@@ -35,36 +35,51 @@ class Upload:
 
 
 def refusal(
-    upload: Upload, change: Tensors, shared: Tensors, classes: int, most_samples: int, most_norm: float = math.inf
+    upload: Upload,
+    change: Tensors,
+    shared: Tensors,
+    classes: int,
+    most_samples: int,
+    most_norm: float = math.inf,
+    most_value: float = math.inf,
 ) -> str | None:
     """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected.
 
-    `most_norm` bounds the Euclidean length of the change of all weights together.
+    `most_norm` bounds the Euclidean length of the change of all weights together, `most_value` every number.
     """
     counts = upload.counts
     if counts.shape != (classes,) or counts.dtype != torch.int64:
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
-    if bool((counts < 0).any()) or not 0 < upload.samples <= most_samples:
-        return f"impossible class counts {counts.tolist()}"
-    if reason := mismatch(upload.change, change):
+    each = counts.tolist()  # Python's numbers: a sum of int64 may overflow to something harmless
+    if min(each) < 0 or not 0 < sum(each) <= most_samples:
+        return f"impossible class counts {each}"
+    if reason := mismatch(upload.change, change, most_value):
         return f"weights: {reason}"
     if most_norm < math.inf and (norm := length(upload.change)) > most_norm:
         return f"weights: they moved by {norm:.4g}, more than {most_norm:.4g}"
-    reason = mismatch(upload.shared, shared)
+    reason = mismatch(upload.shared, shared, most_value)
     return f"shared values: {reason}" if reason else None
 
 
-def mismatch(found: Tensors, expected: Tensors) -> str | None:
-    """How some tensors differ from what they should look like, or None; all must be finite."""
-    if found.keys() != expected.keys():
-        return f"missing or unknown {', '.join(sorted(found.keys() ^ expected.keys()))}"
+def mismatch(found: Tensors, expected: Tensors, most_value: float = math.inf) -> str | None:
+    """How some tensors differ from what they should look like, or None; all must be finite, and not too large."""
+    if unlike := sorted(found.keys() ^ expected.keys()):
+        more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+        return f"missing or unknown {', '.join(unlike[:3])}{more}"
     for name, tensor in found.items():
         like = expected[name]
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
             return f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
         if not bool(torch.isfinite(tensor).all()):
             return f"{name} holds NaN or infinity"
+        if most_value < math.inf and (largest := _largest(tensor)) > most_value:
+            return f"{name} holds a value of {largest:.4g}, more than {most_value:.4g}"
     return None
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest magnitude; in float64, where the lowest int64 has one too."""
+    return float(tensor.to(torch.float64).abs().max()) if tensor.numel() else 0.0
 
 
 def length(tensors: Tensors) -> float:

@@ -26,7 +26,7 @@ from .machine import machine
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
-from .tensors import size
+from .tensors import Tensors, size
 
 WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
@@ -34,11 +34,27 @@ FEDERATION = "federation"  # in environment.json: the facts of a run whose clien
 
 @dataclass(frozen=True)
 class Checks:
-    """What an upload is held against besides its shape. `states` says whether clients hand their next state in."""
+    """What an upload, and the model made of uploads, is held against besides its shape.
+
+    `norm` and `value` bound how far the weights move and every number; `loss` is the most a round may end with.
+    `states` says whether clients hand their next state in.
+    """
 
     samples: int
     norm: float = math.inf
+    value: float = math.inf
+    loss: float = math.inf
     states: bool = True
+
+    def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
+        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
+
+    def unusable(self, scores: Mapping[str, Any]) -> str | None:
+        """Why a model with these scores must not become the run's, or None."""
+        loss = scores["loss"]
+        if math.isfinite(loss) and loss <= self.loss:
+            return None
+        return f"the loss on the test data would be {loss:.4g}"
 
 
 def check_same(record: Record, settings: Settings) -> None:
@@ -123,11 +139,17 @@ def close_round(
     algorithm, number = experiment.settings.algorithm, record.round + 1
     uploads, refused = _accept(experiment, server, outcomes, checks)
     line = {**_line(experiment, number, who, server, uploads, refused), **(notes or {})}
+    before = server
     if uploads:
         server, problem = _next_server(experiment, number, server, uploads)
         if problem:
             line |= {"updated": False, "discarded": problem}
-    line |= _scores(engine, algorithm, server)
+    scores = _scores(engine, algorithm, server)
+    if server is not before and (problem := checks.unusable(scores)):
+        server = before
+        line |= {"updated": False, "discarded": problem}
+        scores = _scores(engine, algorithm, server)
+    line |= scores
     line["seconds"] = round(time.perf_counter() - began, 3)
     accepted = taken(line)
     after = {outcome.client: outcome.state for outcome in outcomes if outcome.client in accepted and outcome.state}
@@ -153,7 +175,7 @@ def _accept(
     for outcome in outcomes:
         if outcome.upload is None:
             refused[outcome.client] = outcome.failure
-        elif reason := refusal(outcome.upload, change, shared, experiment.task.classes, checks.samples, checks.norm):
+        elif reason := checks.refusal(outcome.upload, change, shared, experiment.task.classes):
             refused[outcome.client] = reason
         elif checks.states and (reason := mismatch(outcome.state or {}, kept)):
             refused[outcome.client] = f"next state: {reason}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from ..algorithm import Sent
 from ..tensors import Tensors
 
 NOTE = "note"
+REPLY = {"change", "shared", "counts", NOTE}
+LONGEST = 300  # characters of a text from a node that are shown; of a tensor's name, that are allowed
 STYPE = "numpy.ndarray"  # Flower's name for what numpy.save writes
 DTYPES = {
     np.dtype(name)
@@ -34,6 +37,12 @@ DTYPES = {
 
 class Malformed(ValueError):
     """A message that cannot be what it claims to be."""
+
+
+def shown(text: str) -> str:
+    """A text that a node may have made up, as one line for logs and terminals, where escape sequences act."""
+    line = " ".join(text[: 4 * LONGEST].split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)[:LONGEST]
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,14 @@ def failure_of(content: RecordDict) -> str:
     return Note(content).text("failure", "")
 
 
-def read_reply(content: RecordDict, client: int, round: int) -> Reply:
+def read_reply(content: RecordDict, client: int, round: int, most_bytes: float = math.inf) -> Reply:
     """The reply of this client in this round: who it is was settled before, and a reply that says otherwise lies."""
     note = Note(content)
+    if unknown := sorted(content.keys() - REPLY):
+        raise Malformed(f"the reply holds an unknown record {unknown[0]!r:.80}")
+    held = sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    if held > most_bytes:  # one array may stand under many names
+        raise Malformed(f"the reply holds {held} bytes, more than {most_bytes}")
     said = (note.number("client"), note.number("round"))
     if said[0] != client:
         raise Malformed(f"the reply claims to be of client {said[0]}")
@@ -114,6 +128,9 @@ def to_arrays(group: Mapping[str, torch.Tensor]) -> ArrayRecord:
 
 
 def from_arrays(record: ArrayRecord) -> Tensors:
+    for name in record:
+        if len(name) > LONGEST or not name.isprintable():
+            raise Malformed(f"{name!r:.80} is no name of a tensor")
     return {name: _decoded(name, array) for name, array in record.items()}
 
 
