@@ -1,7 +1,8 @@
 """Who may talk to the server? This starts Flower's SuperLink so that other machines reach nothing but its Fleet API.
 
 Flower serves three interfaces on one port. The Fleet API, for nodes, checks each request's signature; the others,
-which submit runs and add keys, ask nobody who they are. So those are left to this machine. Once the SuperLink is up,
+which submit runs and add keys, ask nobody who they are. So those are left to this machine, and a node's request has
+a largest size: Flower would take anything, and hand it to the server app as one piece. Once the SuperLink is up,
 exactly the keys of the allow-list are registered with it (one taken off the list is removed), and the run that was
 asked for last goes on.
 
@@ -24,6 +25,7 @@ from .layout import ALLOWED
 from .runs import go_on
 
 FLEET = "/v1/fleet/"
+MOST = 32 * 2**20  # bytes of a node's request; Flower's nodes cut arrays into chunks of 5 MB
 GUARD = 60.0  # seconds within which the guard must be in place
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -32,16 +34,29 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def guarded(app: App) -> App:
-    """The same application, but for peers elsewhere only its Fleet API exists."""
+    """The same application, but for peers elsewhere only its Fleet API exists, and that takes no huge requests."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or is_here(scope) or scope.get("path", "").startswith(FLEET):
+        fleet = scope.get("path", "").startswith(FLEET)
+        if scope["type"] == "http" and fleet and not is_small(scope):
+            await refuse(send, 413, b"too large, or of unknown size")
+        elif scope["type"] == "lifespan" or is_here(scope) or fleet:
             await app(scope, receive, send)
         elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 403, "headers": []})
-            await send({"type": "http.response.body", "body": b"only for nodes"})
+            await refuse(send, 403, b"only for nodes")
 
     return serve
+
+
+async def refuse(send: Send, status: int, reason: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": reason})
+
+
+def is_small(scope: Scope) -> bool:
+    """Does a request say how long it is, and is that allowed? The HTTP server holds it to its word."""
+    said = dict(scope.get("headers") or []).get(b"content-length", b"")
+    return said.isdigit() and len(said) < 12 and int(said) <= MOST
 
 
 def is_here(scope: Scope) -> bool:

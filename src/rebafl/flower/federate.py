@@ -42,6 +42,7 @@ from .census import Census
 from .fetch import Limit, Refused, fetched
 from .members import TABLE, Bound, Claimed, read_members
 from .options import Options
+from .peers import compared
 from .records import Order, failure_of, read_reply, shown, to_json
 
 log = logging.getLogger("flwr")
@@ -50,7 +51,7 @@ POLL = 1.0  # seconds between two looks for nodes
 GRACE = 10.0  # seconds that a message outlives its round, so that the last look at it finds it
 HANDOVER = 30.0  # seconds to wait for a server that was just killed to let go of the run directory
 FAILURE = "failure.txt"
-MOST_LOSS = 1e4  # a model with a larger mean loss is beyond training: the round is not taken
+MOST_LOSS = 1e3  # a model with a larger mean loss is beyond training: the round is not taken
 GONE = {3, 4, 5}  # Flower's error codes for a node or a message that is not there any more
 
 
@@ -128,6 +129,7 @@ class Federation:
         self.run = str(record.environment()[FEDERATION]["run"])
         self.last_taken = {client: line["round"] for line in record.rounds() for client in taken(line)}
         self.in_vain = 0
+        self.wary = False
         self.began, self.first = time.perf_counter(), record.round
         samples = options.max_samples or len(experiment.work.data.y_train)
         self.checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
@@ -141,6 +143,7 @@ class Federation:
         asked = self._gather(chosen) if chosen else {}
         answers = ask(self.grid, self._orders(server, number, asked), self.options.deadline, self.limit)
         outcomes, fresh = self._outcomes(number, asked, answers)
+        outcomes = compared(outcomes, self.wary)
         who = Roster(tuple(asked), tuple(client for client in asked if client not in answers.missing))
         notes: Plain = {"missing": answers.missing} if answers.missing else {}
         if fresh:
@@ -150,9 +153,9 @@ class Federation:
         )
         accepted = taken(line)
         self.last_taken |= dict.fromkeys(accepted, number)
-        self.census.settle(
-            {each.client: each.upload.counts.tolist() for each in outcomes if each.upload and each.client in accepted}
-        )
+        uploads = [each.upload for each in outcomes if each.upload and each.client in accepted]
+        self.census.settle({upload.client: upload.counts.tolist() for upload in uploads})
+        self.wary |= "discarded" in line
         self._report(line)
         if chosen:
             self._mind(line)
@@ -242,6 +245,8 @@ class Federation:
             done, rounds, len(taken(line)), len(line["active"]), line["accuracy"], line["seconds"],
             each * (rounds - done) / 60,
         )  # fmt: skip
+        if "discarded" in line:
+            log.warning("Round %s was discarded, and the model left as it was: %s.", done, line["discarded"])
         for client, reason in {**line.get("missing", {}), **line["refused"]}.items():
             log.warning("Round %s: client %s was left out: %s.", done, client, reason)
 
