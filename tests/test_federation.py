@@ -213,6 +213,29 @@ def test_a_node_cannot_send_requests_without_end(length):
     assert asked("/v1/runtime/push-object", "127.0.0.1", length=length) == 200  # the server's own app may
 
 
+def test_a_reply_is_announced_in_about_as_many_bytes_as_its_order():
+    """A tree of thousands of objects would block the SuperLink's database."""
+    sizes = []
+
+    async def application(scope, receive, send):
+        sizes.append((scope["path"], dict(scope["headers"])[b"content-length"]))
+
+    async def nothing(message):
+        pass
+
+    app = guarded(application)
+    for path, size in (
+        ("/v1/fleet/push-messages", b"10000"),
+        ("/v1/fleet/push-messages", b"30000"),  # before any order: not answered
+        ("/v1/runtime/push-messages", b"10000"),
+        ("/v1/fleet/push-messages", b"30001"),
+        ("/v1/fleet/push-messages", b"40000"),  # nor this
+    ):
+        scope = {"type": "http", "path": path, "client": ("127.0.0.1", 1), "headers": [(b"content-length", size)]}
+        asyncio.run(app(scope, None, nothing))
+    assert [int(size) for _, size in sizes] == [10000, 10000, 30001]
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """A server with three members, started by its script; and the key of a stranger."""

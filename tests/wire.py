@@ -31,6 +31,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from rebafl.federation.credentials import make_node_key
 from rebafl.federation.processes import free_ports
 
 PROJECT = """
@@ -49,14 +50,15 @@ clientapp = "rebafl.flower.client_app:app"
 
 @contextmanager
 def superlink(folder: Path):
-    """Flower's SuperLink as it runs in a federation, but in plain text; its address."""
+    """The SuperLink as it runs in a federation, but in plain text and for any node; its address."""
     (port,) = free_ports(1)
+    (folder / "members.toml").write_text(f'[clients]\n0 = "{make_node_key(folder, "nobody")}"\n')
     quiet = {"FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     words = ["--insecure", "--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     words += ["--disable-runtime-dependency-installation", "--database", str(folder / "superlink.db")]
+    program = [sys.executable, "-m", "rebafl.federation.superlink", str(folder), *words]
     with (folder / "superlink.log").open("w") as log:
-        program = Path(sys.executable).with_name("flower-superlink")
-        process = subprocess.Popen([program, *words], stdout=log, stderr=log, env={**os.environ, **quiet})
+        process = subprocess.Popen(program, stdout=log, stderr=log, env={**os.environ, **quiet})
         try:
             yield f"127.0.0.1:{port}"
         finally:
@@ -153,7 +155,7 @@ def nodes(address: str, behaviours):
                 if received := line.receive():
                     behave(line, line.complete(*received))
                 else:
-                    over.wait(0.1)
+                    over.wait(0.5)
 
     threads = [threading.Thread(target=serve, args=(each,), daemon=True) for each in behaviours]
     for thread in threads:

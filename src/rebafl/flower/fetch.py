@@ -35,7 +35,7 @@ from flwr.supercore.run import RunNotRunningException
 POLL = 1.0  # seconds between two looks at the same reply
 CLOSING = 1.0  # seconds that the last looks, begun at the deadline, may take
 WORKERS = 16  # looks at the same time; one that hangs keeps a worker busy, and no other look
-TRIES = 3  # looks in a row that the SuperLink may fail at one reply
+TRIES = 10  # looks in a row that the SuperLink may fail at one reply
 SPARE = 2**20  # bytes, for what comes beside the tensors
 
 
