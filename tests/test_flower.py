@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -418,6 +419,22 @@ def test_memory_layouts_do_not_change_what_is_sent():
     found = from_arrays(to_arrays({"image": image, "matrix": matrix}))
     assert torch.equal(found["image"], image)
     assert torch.equal(found["matrix"], matrix)
+
+
+def test_no_object_of_a_reply_can_be_foreseen():
+    """The SuperLink takes an object only with the parts that were announced first, by whomever."""
+    upload = Upload(1, {"w": torch.zeros(3)}, torch.tensor([3, 4]), {"s": torch.zeros(2)})
+    first, second = (set(get_all_nested_objects(Reply(upload, 2).record())) for _ in range(2))
+    assert len(first) == 3 * 3 + 2
+    assert first & second == set()
+    order = Order("0" * 32, 1, 2, 0, "{}", "", Sent({"w": torch.zeros(3)}, {}))
+    assert get_all_nested_objects(order.record()).keys() == get_all_nested_objects(order.record()).keys()  # sent once
+
+
+@pytest.mark.parametrize("salt", ["", "0123456789abcdef" * 2])
+def test_numpy_itself_can_read_what_is_sent(salt):
+    array = to_arrays({"x": torch.arange(6.0).reshape(2, 3)}, salt)["x"]
+    assert np.array_equal(array.numpy(), np.arange(6, dtype=np.float32).reshape(2, 3))
 
 
 GOOD = Array(np.arange(4, dtype=np.float32))

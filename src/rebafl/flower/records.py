@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,8 +90,11 @@ class Reply:
     fresh: bool = False
 
     def record(self) -> RecordDict:
+        """Salted: the SuperLink refuses an object that somebody announced before with other parts, so no member
+        may be able to foresee an object of another one's reply."""
         groups = {"change": self.upload.change, "shared": self.upload.shared, "counts": {"counts": self.upload.counts}}
-        return _record(groups, {"client": self.upload.client, "round": self.round, "fresh": self.fresh})
+        note = {"client": self.upload.client, "round": self.round, "fresh": self.fresh}
+        return _record(groups, note, secrets.token_hex(16))
 
 
 def failure_record(reason: str) -> RecordDict:
@@ -123,8 +127,8 @@ def read_reply(content: RecordDict, client: int, round: int, most_bytes: float =
     return Reply(upload, round, note.flag("fresh"))
 
 
-def to_arrays(group: Mapping[str, torch.Tensor]) -> ArrayRecord:
-    return ArrayRecord({name: _encoded(tensor) for name, tensor in group.items()})
+def to_arrays(group: Mapping[str, torch.Tensor], salt: str = "") -> ArrayRecord:
+    return ArrayRecord({name: _encoded(tensor, salt) for name, tensor in group.items()})
 
 
 def from_arrays(record: ArrayRecord) -> Tensors:
@@ -172,17 +176,20 @@ class Note:
         return value
 
 
-def _record(groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> RecordDict:
-    content = RecordDict({name: to_arrays(group) for name, group in groups.items() if group})
-    content[NOTE] = ConfigRecord(dict(note))
+def _record(groups: Mapping[str, Tensors], note: Mapping[str, Any], salt: str = "") -> RecordDict:
+    content = RecordDict({name: to_arrays(group, salt) for name, group in groups.items() if group})
+    content[NOTE] = ConfigRecord({**note, "salt": salt} if salt else dict(note))
     return content
 
 
-def _encoded(tensor: torch.Tensor) -> Array:
+def _encoded(tensor: torch.Tensor, salt: str) -> Array:
+    """What numpy.save would write; salt is a comment in the header, which all readers skip."""
     array = tensor.detach().contiguous().numpy()
-    buffer = io.BytesIO()
-    npy.write_array(buffer, array, version=(1, 0), allow_pickle=False)
-    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=STYPE, data=buffer.getvalue())
+    text = f"{npy.header_data_from_array_1_0(array)!r}{f' # {salt}' if salt else ''}"
+    start = npy.MAGIC_LEN + 2  # bytes before the header
+    text += " " * (-(start + len(text) + 1) % npy.ARRAY_ALIGN) + "\n"
+    data = npy.magic(1, 0) + len(text).to_bytes(2, "little") + text.encode("latin1") + array.tobytes()
+    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=STYPE, data=data)
 
 
 def _decoded(name: str, array: Array) -> torch.Tensor:
