@@ -426,15 +426,24 @@ def test_a_member_that_moves_the_weights_as_far_as_allowed_costs_one_round(confi
     assert "times the median client's" in rows[2]["refused"]["2"]
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e4])
-def test_a_round_with_such_a_loss_is_unusable(loss):
-    assert "loss" in Checks(1, loss=1e3).unusable({"loss": loss})
+@pytest.mark.parametrize(
+    ("loss", "before", "usable"),
+    [
+        (999.0, 1.0, True),
+        (1001.0, 1.0, False),
+        (1001.0, 2000.0, True),  # it gets better
+        (1001.0, math.nan, False),
+        (math.nan, math.nan, False),
+        (math.inf, math.inf, False),
+    ],
+)
+def test_a_round_that_ends_with_such_a_loss_is_not_taken(loss, before, usable):
+    assert (Checks(1, loss=1e3).unusable(loss, lambda: before) is None) == usable
 
 
-def test_a_round_with_a_finite_loss_is_usable_unless_it_is_bounded():
-    assert Checks(1, loss=1e3).unusable({"loss": 999.0}) is None
-    assert Checks(1).unusable({"loss": 1e30}) is None
-    assert Checks(1).unusable({"loss": math.nan})
+def test_without_a_bound_a_loss_must_only_be_finite():
+    assert Checks(1).unusable(1e30, lambda: 1.0) is None
+    assert "would be nan" in Checks(1).unusable(math.nan, lambda: 1.0)
 
 
 def outcome(client, shared, change=1.0):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,10 +49,9 @@ class Checks:
     def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
         return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
 
-    def unusable(self, scores: Mapping[str, Any]) -> str | None:
-        """Why a model with these scores must not become the run's, or None."""
-        loss = scores["loss"]
-        if math.isfinite(loss) and loss <= self.loss:
+    def unusable(self, loss: float, before: Callable[[], float]) -> str | None:
+        """Why a model with this loss must not become the run's, or None; one that was bad `before` may get better."""
+        if math.isfinite(loss) and (loss <= self.loss or loss <= before()):
             return None
         return f"the loss on the test data would be {loss:.4g}"
 
@@ -145,10 +144,11 @@ def close_round(
         if problem:
             line |= {"updated": False, "discarded": problem}
     scores = _scores(engine, algorithm, server)
-    if server is not before and (problem := checks.unusable(scores)):
-        server = before
-        line |= {"updated": False, "discarded": problem}
-        scores = _scores(engine, algorithm, server)
+    if server is not before:
+        old = partial(_scores, engine, algorithm, before)
+        if problem := checks.unusable(scores["loss"], lambda: float(old()["loss"])):
+            server, scores = before, old()
+            line |= {"updated": False, "discarded": problem}
     line |= scores
     line["seconds"] = round(time.perf_counter() - began, 3)
     accepted = taken(line)
