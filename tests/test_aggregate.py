@@ -59,6 +59,7 @@ def test_a_good_upload_is_taken():
         (upload(counts=torch.tensor([4, -1, 6])), "impossible"),
         (upload(counts=torch.tensor([0, 0, 0])), "impossible"),
         (upload(counts=torch.tensor([101, 0, 0])), "impossible"),
+        (upload(counts=torch.tensor([2**62, 2**63 - 1, 2**62 + 101])), "impossible"),  # 100, as a sum of int64
         (upload(counts=torch.tensor([1, 2])), "counts"),
         (upload(counts=torch.tensor([1.0, 2.0, 3.0])), "counts"),
         (upload(shared={"p": torch.ones(2)}), "shared"),
@@ -66,6 +67,16 @@ def test_a_good_upload_is_taken():
 )
 def test_a_bad_upload_is_refused_with_the_reason(bad, reason):
     assert reason in judge(bad)
+
+
+@pytest.mark.parametrize("value", [3e38, -1e30, 1e6 + 1, -(2**63)])
+def test_no_number_may_be_too_large(value):
+    kind = torch.int64 if isinstance(value, int) else torch.float32
+    large, like = {"w": torch.tensor([[0, value]]).to(kind)}, {"w": torch.zeros(1, 2, dtype=kind)}
+    bounds = {"classes": 3, "most_samples": 100, "most_value": 1e6}
+    assert "weights: w holds a value of" in refusal(upload(large), like, {}, **bounds)
+    assert "shared values: w holds a value of" in refusal(upload(shared=large), GOOD, like, **bounds)
+    assert refusal(upload({**GOOD, "empty": torch.ones(0)}), {**GOOD, "empty": torch.ones(0)}, {}, **bounds) is None
 
 
 def test_bytes_count_all_that_is_sent():

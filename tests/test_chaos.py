@@ -7,7 +7,7 @@ from chaos import POISONED, chaos
 
 @pytest.mark.slow
 def test_a_disturbed_federation_loses_no_finished_round_and_learns_all_the_same(tmp_path):
-    story = chaos(tmp_path, rounds=6, seed=1, server_after=3, every=2, deadline=8.0, say=lambda text: None)
+    story = chaos(tmp_path, rounds=6, seed=1, server_after=3, every=2, deadline=20.0, say=lambda text: None)
     assert [line["round"] for line in story.lines] == list(range(1, 7))
     assert story.lost == []
     assert {name for _, name, _ in story.deaths} > {"server"}

@@ -35,34 +35,42 @@ class Upload:
 
 
 def refusal(
-    upload: Upload, change: Tensors, shared: Tensors, classes: int, most_samples: int, most_norm: float = math.inf
+    upload: Upload,
+    change: Tensors,
+    shared: Tensors,
+    classes: int,
+    most_samples: int,
+    most_norm: float = math.inf,
+    most_value: float = math.inf,
 ) -> str | None:
     """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected.
 
-    `most_norm` bounds the Euclidean length of the change of all weights together.
+    `most_norm` bounds the Euclidean length of the change of all weights together, `most_value` every number.
     """
     counts = upload.counts
     if counts.shape != (classes,) or counts.dtype != torch.int64:
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
-    if bool((counts < 0).any()) or not 0 < upload.samples <= most_samples:
-        return f"impossible class counts {counts.tolist()}"
-    if reason := mismatch(upload.change, change):
+    each = counts.tolist()  # Python's numbers: a sum of int64 may overflow to something harmless
+    if min(each) < 0 or not 0 < sum(each) <= most_samples:
+        return f"impossible class counts {each}"
+    if reason := mismatch(upload.change, change, most_value):
         return f"weights: {reason}"
     if most_norm < math.inf and (norm := length(upload.change)) > most_norm:
         return f"weights: they moved by {norm:.4g}, more than {most_norm:.4g}"
-    reason = mismatch(upload.shared, shared)
+    reason = mismatch(upload.shared, shared, most_value)
     return f"shared values: {reason}" if reason else None
 
 
-def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
-    """How some tensors differ from what they should look like, or None; all must be finite."""
-    return unlike(found, expected) or not_finite(found)
+def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], most_value: float = math.inf) -> str | None:
+    """How some tensors differ from what they should look like, or None; all must be finite, and not too large."""
+    return unlike(found, expected) or not_finite(found) or _too_large(found, most_value)
 
 
 def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
     """How some tensors differ in names, shapes or types from what they should look like, or None."""
-    if found.keys() != expected.keys():
-        return f"missing or unknown {', '.join(sorted(found.keys() ^ expected.keys()))}"
+    if names := sorted(found.keys() ^ expected.keys()):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"missing or unknown {', '.join(names[:3])}{more}"
     for name, tensor in found.items():
         like = expected[name]
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
@@ -81,6 +89,16 @@ def _finite(tensor: Tensor) -> bool:
     The close look takes several times the memory of the tensor.
     """
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def _too_large(found: Mapping[str, Tensor], most_value: float) -> str | None:
+    """Which of some tensors holds a value beyond a bound, or None."""
+    if most_value == math.inf:
+        return None
+    for name, tensor in found.items():
+        if tensor.numel() and (largest := max(abs(float(end)) for end in tensor.aminmax())) > most_value:
+            return f"{name} holds a value of {largest:.4g}, more than {most_value:.4g}"
+    return None
 
 
 def length(tensors: Mapping[str, Tensor]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,11 +36,26 @@ FEDERATION = "federation"  # in environment.json: the facts of a run whose clien
 
 @dataclass(frozen=True)
 class Checks:
-    """What an upload is held against besides its shape. `states` says whether clients hand their next state in."""
+    """What an upload, and the model made of uploads, is held against besides its shape.
+
+    `norm` and `value` bound how far the weights move and every number; `loss` is the most a round may end with.
+    `states` says whether clients hand their next state in.
+    """
 
     samples: int
     norm: float = math.inf
+    value: float = math.inf
+    loss: float = math.inf
     states: bool = True
+
+    def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
+        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
+
+    def unusable(self, loss: float, before: Callable[[], float]) -> str | None:
+        """Why a model with this loss must not become the run's, or None; one that was bad `before` may get better."""
+        if math.isfinite(loss) and (loss <= self.loss or loss <= before()):
+            return None
+        return f"the loss on the test data would be {loss:.4g}"
 
 
 def check_same(record: Record, settings: Settings) -> None:
@@ -151,12 +166,15 @@ class Intake:
             if outcome.state:
                 self.record.keep_state(outcome.client, outcome.state)
 
+    def refuse(self, client: int, reason: str) -> None:
+        """Do not use an upload after all: beside the others of its round it cannot be right."""
+        del self._uploads[client]
+        self._refused[client] = reason
+
     def _refusal(self, upload: Upload, state: Tensors) -> str | None:
-        checks = self.checks
-        classes = self.experiment.task.classes
-        if reason := refusal(upload, self.change, self.shared, classes, checks.samples, checks.norm):
+        if reason := self.checks.refusal(upload, self.change, self.shared, self.experiment.task.classes):
             return reason
-        reason = mismatch(state, self.state) if checks.states else None
+        reason = mismatch(state, self.state) if self.checks.states else None
         return f"next state: {reason}" if reason else None
 
     @property
@@ -180,11 +198,18 @@ def close_round(
     algorithm, number = experiment.settings.algorithm, record.round + 1
     uploads = intake.uploads
     line = {**_line(experiment, number, who, server, uploads, intake.refused), **(notes or {})}
+    before = server
     if uploads:
         server, problem = _next_server(experiment, number, server, uploads)
         if problem:
             line |= {"updated": False, "discarded": problem}
-    line |= _scores(engine, algorithm, server)
+    scores = _scores(engine, algorithm, server)
+    if server is not before:
+        old = partial(_scores, engine, algorithm, before)
+        if problem := intake.checks.unusable(scores["loss"], lambda: float(old()["loss"])):
+            server, scores = before, old()
+            line |= {"updated": False, "discarded": problem}
+    line |= scores
     line["seconds"] = round(time.perf_counter() - began, 3)
     record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line["updated"])
     return server, line

@@ -14,7 +14,7 @@ from string import Template
 from ..config import write_toml
 from ..errors import UserError, exists
 
-DESCRIPTION, ALLOWED = "federation.json", "members.toml"
+DESCRIPTION, ALLOWED, NODE_CONFIG = "federation.json", "members.toml", "node-config"
 PORT = 9092
 COMPOSE_NAME = "server"  # what the compose example calls the server
 
@@ -64,7 +64,7 @@ def _fill(folder: Path, plan: Plan) -> None:
     for number in range(plan.nodes):
         node = _machine(folder, f"node-{number}")
         allowed[str(number)] = make_node_key(node, node.name)
-        (node / "node-config").write_text(f"partition-id={number}\n", encoding="utf-8")
+        (node / NODE_CONFIG).write_text(f"partition-id={number}\n", encoding="utf-8")
         values = {"server": plan.address, "runtime_port": str(plan.node_ports[number]), "name": node.name}
         _write(node / "environment", "node-environment", values)
         _write(node / "start.sh", "node-start.sh", values)

@@ -14,7 +14,7 @@ from ..files import is_locked, write_whole
 from ..record import Record
 from . import processes
 from .control import Link, connected
-from .layout import ALLOWED, DESCRIPTION, Plan, create, machines, need_flower, read_plan
+from .layout import ALLOWED, DESCRIPTION, NODE_CONFIG, Plan, create, machines, need_flower, read_plan
 from .processes import Started, free_ports, is_taken, wait_until
 from .runs import COMPONENTS, SUBMITTED, ask_for, ended, go_on, hermetic, need_submitted, wanted_run
 
@@ -103,12 +103,17 @@ class Federation:
         if self.is_up:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
         (self.server / SUBMITTED).unlink(missing_ok=True)
-        ask_for(self.server, config, self.out, components)
+        ask_for(self.server, {"counts": self._rule(), **config}, self.out, components)
         self.start("server", environment("server"))
         if not wait_until(lambda: is_taken(self.plan.port), START):  # nodes that come too early wait ever longer
             raise UserError(f"The server does not start; see {self.server / LOG}.")
         for name in machines(self.plan)[1:]:
             self.start(name, environment(name))
+
+    def _rule(self) -> str:
+        """Does each node hold the part of the data set that has its number? Then the server knows its class counts."""
+        texts = [(self.folder / f"node-{k}" / NODE_CONFIG).read_text(encoding="utf-8") for k in range(self.plan.nodes)]
+        return "split" if all(text.split() == [f"partition-id={k}"] for k, text in enumerate(texts)) else "fixed"
 
     def submit(self, config: Plain) -> None:
         """Ask for a run of a server that was started by its script."""

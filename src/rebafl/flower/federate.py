@@ -2,7 +2,8 @@
 
 A round asks the clients that are connected, waits for their replies until the deadline and no longer, and is
 closed as in the simulator. Replies are looked for by the message they answer, and those of earlier rounds
-are not looked for any more: a straggler's upload cannot get into a later round.
+are not looked for any more: a straggler's upload cannot get into a later round. Whatever a node does, it costs
+that node's update and nothing else.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import torch
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from ..algorithm import Sent, Server
 from ..config import Plain, plain
@@ -35,16 +38,22 @@ from ..record import Record
 from ..rounds import FEDERATION, Checks, Intake, check_same, close_round, open_record, taken
 from ..settings import Settings
 from ..spool import Spool
+from ..tensors import size
+from .census import TABLE as COUNTS
+from .census import Census
+from .fetch import Limit, Refused, fetched
 from .members import TABLE, Bound, Claimed, read_members
 from .options import Options
-from .records import Order, failure_of, read_reply, to_json
+from .peers import standing_out
+from .records import Order, failure_of, read_reply, shown, to_json
 
 log = logging.getLogger("flwr")
 
-POLL = 1.0  # seconds between two looks for replies or for nodes
+POLL = 1.0  # seconds between two looks for nodes
 GRACE = 10.0  # seconds that a message outlives its round, so that the last look at it finds it
 HANDOVER = 30.0  # seconds to wait for a server that was just killed to let go of the run directory
 FAILURE = "failure.txt"
+MOST_LOSS = 1e3  # a model with a larger mean loss is beyond training: the round is not taken
 GONE = {3, 4, 5}  # Flower's error codes for a node or a message that is not there any more
 
 
@@ -83,13 +92,34 @@ def _failure_noted(record: Record) -> Iterator[None]:
         raise
 
 
+Use = Callable[[int, Message], None]
+"""Hears of each reply as it comes: the client or node, and what it answered."""
+
+
 @dataclass
 class Answers:
-    """What came back: replies, why there is none, and those that could not even be read; by client or node."""
+    """Who answered, why others did not, and whose reply could not even be read; by client or node."""
 
-    replies: dict[int, Message]
-    missing: dict[int, str]
-    broken: dict[int, str]
+    replied: set[int] = field(default_factory=set)
+    missing: dict[int, str] = field(default_factory=dict)
+    broken: dict[int, str] = field(default_factory=dict)
+
+    def settled(self, key: int) -> bool:
+        return key in self.replied or key in self.missing or key in self.broken
+
+    def note(self, key: int, found: Message | Refused, asked: Message, use: Use) -> None:
+        """What was fetched in answer to this message."""
+        if isinstance(found, Refused):
+            self.broken[key] = shown(str(found))
+        elif found.has_error() and found.error.code in GONE:
+            self.missing[key] = f"the node or its reply is gone (Flower's error {found.error.code})"
+        elif found.has_error():
+            self.broken[key] = shown(f"its app failed with Flower's error {found.error.code}: {found.error.reason}")
+        elif reason := _astray(found, asked):
+            self.broken[key] = shown(reason)
+        else:
+            self.replied.add(key)
+            use(key, found)
 
 
 class Federation:
@@ -107,31 +137,58 @@ class Federation:
         self.run = str(record.environment()[FEDERATION]["run"])
         self.last_taken = {client: line["round"] for line in record.rounds() for client in taken(line)}
         self.in_vain = 0
+        self.wary = False
         self.began, self.first = time.perf_counter(), record.round
         samples = options.max_samples or len(experiment.work.data.y_train)
-        self.checks = Checks(samples, options.max_norm or math.inf, states=False)
+        self.checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
+        self.census = Census(record.path / COUNTS, options.counts, experiment.work.split)
+        self.limit = self._limit()
 
     def round(self, server: Server) -> Server:
         """Ask those who are there, wait until the deadline, close the round."""
         began, number = time.perf_counter(), self.record.round + 1
         chosen = self.experiment.roster(number).trains
         asked = self._gather(chosen) if chosen else {}
-        answers = ask(self.grid, self._orders(server, number, asked), self.options.deadline)
-        outcomes, fresh = self._outcomes(number, asked, answers)
-        who = Roster(tuple(asked), tuple(client for client in asked if client not in answers.missing))
-        notes: Plain = {"missing": answers.missing} if answers.missing else {}
-        if fresh:
-            notes["restarted"] = fresh
         with Spool(self.record.path) as spool:
             intake = Intake(self.experiment, self.record, server, self.checks, spool)
-            for outcome in outcomes:
-                intake.take(outcome)
+            notes = self._collect(number, intake, self._orders(server, number, asked))
+            missing = notes.get("missing", {})
+            who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             server, line = close_round(intake, self.engine, who, began, notes)
-        self.last_taken |= dict.fromkeys(taken(line), number)
+            accepted = taken(line)
+            self.census.settle(
+                {each.client: each.counts.tolist() for each in intake.uploads if each.client in accepted}
+            )
+        self.last_taken |= dict.fromkeys(accepted, number)
+        self.wary |= "discarded" in line
         self._report(line)
         if chosen:
             self._mind(line)
         return server
+
+    def _collect(self, number: int, intake: Intake, orders: Mapping[int, Message]) -> Plain:
+        """Send the orders and take the replies in as they come; what to note of the round besides."""
+        fresh = []
+
+        def use(client: int, reply: Message) -> None:
+            outcome, restarted = self._outcome(reply, client, number)
+            intake.take(outcome)
+            fresh.extend([client] if restarted else [])
+
+        answers = ask(self.grid, orders, self.options.deadline, self.limit, use)
+        for client, reason in answers.broken.items():
+            intake.take(Outcome(client, failure=reason))
+        for client, reason in standing_out(intake.uploads, self.wary).items():
+            intake.refuse(client, reason)
+        notes: Plain = {"missing": answers.missing} if answers.missing else {}
+        return notes | ({"restarted": sorted(fresh)} if fresh else {})
+
+    def _limit(self) -> Limit:
+        """What a reply may hold, by what is expected of one."""
+        algorithm, server = self.experiment.settings.algorithm, self.experiment.first_server()
+        change, shared = algorithm.uploaded(server.weights), algorithm.shared(server)
+        counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
+        return Limit.around(size(change) + size(shared) + size(counts), len(change) + len(shared))
 
     def _gather(self, chosen: tuple[int, ...]) -> dict[int, int]:
         """The chosen clients that are connected, and their nodes; waits until there are enough, but not for ever.
@@ -171,24 +228,31 @@ class Federation:
     def _message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
         return Message(content, node, kind, ttl=self.options.deadline + GRACE, group_id=group)
 
-    def _outcomes(self, number: int, asked: Mapping[int, int], answers: Answers) -> tuple[list[Outcome], list[int]]:
-        """What became of each client that answered, in client-id order; and who had lost its state."""
-        outcomes, fresh = [], []
-        for client, node in asked.items():
-            if client in answers.broken:
-                outcomes.append(Outcome(client, failure=answers.broken[client]))
-            elif client in answers.replies:
-                outcome, restarted = _outcome(answers.replies[client], client, node, number)
-                outcomes.append(outcome)
-                fresh += [client] if restarted else []
-        return outcomes, fresh
+    def _outcome(self, reply: Message, client: int, number: int) -> tuple[Outcome, bool]:
+        """A reply, checked; and whether the client had to start afresh."""
+        try:
+            if failure := failure_of(reply.content):
+                return Outcome(client, failure=shown(failure)), False
+            read = read_reply(reply.content, client, number, self.limit.bytes)
+        except Exception as error:  # a node may send anything
+            return Outcome(client, failure=shown(f"malformed: {error}")), False
+        if objection := self.census.objection(read.upload):
+            return Outcome(client, failure=shown(objection)), False
+        return Outcome(client, read.upload), read.fresh
 
     def _introductions(self, nodes: list[int]) -> dict[int, int | None]:
         """What these nodes say of themselves."""
         log.info("Asking %s new nodes which part of the data they hold.", len(nodes))
         queries = {node: self._message(RecordDict(), node, "query", "0") for node in nodes}
-        answers = ask(self.grid, queries, self.options.deadline)
-        return {node: _introduced(reply) for node, reply in answers.replies.items()}
+        said: dict[int, int | None] = {}
+        ask(
+            self.grid,
+            queries,
+            self.options.deadline,
+            Limit(),
+            lambda node, reply: said.update({node: _introduced(reply)}),
+        )
+        return said
 
     def _report(self, line: Plain) -> None:
         done, rounds = line["round"], self.experiment.settings.rounds
@@ -198,6 +262,8 @@ class Federation:
             done, rounds, len(taken(line)), len(line["active"]), line["accuracy"], line["seconds"],
             each * (rounds - done) / 60,
         )  # fmt: skip
+        if "discarded" in line:
+            log.warning("Round %s was discarded, and the model left as it was: %s.", done, line["discarded"])
         for client, reason in {**line.get("missing", {}), **line["refused"]}.items():
             log.warning("Round %s: client %s was left out: %s.", done, client, reason)
 
@@ -213,69 +279,48 @@ class Federation:
             )
 
 
-def ask(grid: Grid, messages: Mapping[int, Message], deadline: float) -> Answers:
-    """Send these messages and collect the replies that come before the deadline.
-
-    Each reply is fetched by itself, so that one that cannot be read does not take others with it.
-    """
+def ask(grid: Grid, messages: Mapping[int, Message], deadline: float, limit: Limit, use: Use) -> Answers:
+    """Send these messages and hand on the replies that come before the deadline."""
     until = time.monotonic() + deadline
-    answers = Answers({}, {}, {})
-    pending: dict[str, int] = {}
+    answers = Answers()
+    sent: dict[str, int] = {}
     for key, message in messages.items():
-        sent = list(grid.push_messages([message]))
-        if sent and sent[0]:
-            pending[sent[0]] = key
+        if sent_id := _sent(grid, message):
+            sent[sent_id] = key
         else:
             answers.missing[key] = "the message could not be sent"
-    while pending:
-        for sent_id, key in list(pending.items()):
-            _fetch(grid, sent_id, key, answers)
-            if key in answers.replies or key in answers.broken or key in answers.missing:
-                del pending[sent_id]
-        left = until - time.monotonic()
-        if left <= 0:
-            break
-        if pending:
-            time.sleep(min(POLL, left))
-    answers.missing |= dict.fromkeys(pending.values(), f"no reply within {deadline:g} s")
+    for key, found in fetched(grid, sent, until, limit):
+        answers.note(key, found, messages[key], use)
+    if silent := [key for key in sent.values() if not answers.settled(key)]:
+        grid.get_nodes()  # if the SuperLink itself does not answer, nobody is to blame, and the round is not over
+        answers.missing |= dict.fromkeys(silent, f"no complete reply within {deadline:g} s")
     answers.missing = dict(sorted(answers.missing.items()))
     return answers
 
 
-def _fetch(grid: Grid, sent_id: str, key: int, answers: Answers) -> None:
+def _sent(grid: Grid, message: Message) -> str:
+    """The id under which a message was sent; empty if it could not be."""
     try:
-        found = [reply for reply in grid.pull_messages([sent_id]) if reply.metadata.reply_to_message_id == sent_id]
-    except (httpx.HTTPError, OSError):  # the SuperLink itself does not answer
-        raise
-    except Exception as error:  # a node may send anything
-        answers.broken[key] = f"the reply cannot be read ({type(error).__name__}: {error})"[:300]
-        return
-    for reply in found:
-        if reply.has_error() and reply.error.code in GONE:
-            answers.missing[key] = f"the node or its reply is gone (Flower's error {reply.error.code})"
-        else:
-            answers.replies[key] = reply
+        return next(iter(grid.push_messages([message])), "") or ""
+    except (httpx.HTTPStatusError, ObjectPushError):  # its node may be gone since
+        return ""
 
 
-def _outcome(reply: Message, client: int, node: int, number: int) -> tuple[Outcome, bool]:
-    """A reply, checked; and whether the client had to start afresh."""
-    if reply.has_error():
-        reason = " ".join((reply.error.reason or "").split())[:300]
-        return Outcome(client, failure=f"its app failed with Flower's error {reply.error.code}: {reason}"), False
-    if reply.metadata.src_node_id != node:
-        return Outcome(client, failure="the reply came from another node"), False
-    try:
-        if failure := failure_of(reply.content):
-            return Outcome(client, failure=failure[:300]), False
-        read = read_reply(reply.content, client, number)
-    except Exception as error:  # a node may send anything
-        return Outcome(client, failure=f"malformed: {error}"[:300]), False
-    return Outcome(client, read.upload), read.fresh
+def _astray(reply: Message, asked: Message) -> str | None:
+    """Why a reply is not the answer to this message, or None."""
+    found, expected = reply.metadata, asked.metadata
+    if found.src_node_id != expected.dst_node_id:
+        return "the reply came from another node"
+    if found.reply_to_message_id != expected.message_id:
+        return "the reply answers another message"
+    if (found.message_type, found.group_id) != (expected.message_type, expected.group_id):
+        return f"the reply is of type {found.message_type!r:.40} and group {found.group_id!r:.40}"
+    if not (math.isfinite(found.created_at) and math.isfinite(found.ttl) and found.ttl > 0):
+        return f"the reply is of time {found.created_at} and lasts {found.ttl} s"
+    return None if reply.has_content() else "the reply is empty"
 
 
 def _introduced(reply: Message) -> int | None:
-    if reply.has_error():
-        return None
     note = reply.content.config_records.get("note")
     said = note.get("partition-id") if note else None
     return said if type(said) is int else None

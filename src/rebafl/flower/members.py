@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,7 @@ from ..sealed import seal, unseal
 log = logging.getLogger("flwr")
 
 OWN_DATA = -1  # what a node without a partition-id says
+QUESTIONS = 3  # how often a node is asked which part it holds: each time, all wait for its answer
 TABLE = "members.json"
 
 
@@ -106,12 +108,15 @@ class Claimed:
         self.file, self.count, self.introduce = file, clients, introduce
         self.holders = self._read()
         self.said: dict[str, int] = {}
+        self.questions: Counter[str] = Counter()
 
     def clients(self, nodes: Iterable[Node]) -> dict[int, int]:
         """Client -> node id of those that are connected."""
         there = {fingerprint(node): node.node_id for node in nodes}
         held = set(self.holders.values())
-        if strangers := {key: node for key, node in there.items() if key not in held and key not in self.said}:
+        known = held | self.said.keys() | {key for key, asked in self.questions.items() if asked >= QUESTIONS}
+        if strangers := {key: node for key, node in there.items() if key not in known}:
+            self.questions.update(strangers.keys())
             answers = self.introduce(list(strangers.values()))
             self.said |= {key: said for key, node in strangers.items() if (said := answers.get(node)) is not None}
         before = dict(self.holders)

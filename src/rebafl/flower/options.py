@@ -17,6 +17,7 @@ from pydantic import Field
 from ..config import KIND, Plain, build, parameters, parse_assignments
 from ..errors import UserError
 from ..settings import Settings, make_settings
+from .census import Rule
 
 WORDS = "settings"
 
@@ -31,6 +32,10 @@ class Options:
     wait: Annotated[float, Field(ge=0, description="seconds to wait for that many nodes before giving up")] = 300.0
     patience: Annotated[int, Field(ge=1, description="rounds in a row without a usable reply that end the run")] = 3
     max_norm: Annotated[float, Field(ge=0, description="farthest an upload may move the weights; 0: any")] = 0.0
+    max_value: Annotated[float, Field(gt=0, description="largest number that an upload may hold")] = 1e6
+    counts: Annotated[
+        Rule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
+    ] = "fixed"
     max_samples: Annotated[
         int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")
     ] = 0

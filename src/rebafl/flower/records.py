@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,8 @@ from ..algorithm import Sent
 from ..tensors import Tensors
 
 NOTE = "note"
+REPLY = {"change", "shared", "counts", NOTE}
+LONGEST = 300  # characters of a text from a node that are shown; of a tensor's name, that are allowed
 STYPE = "numpy.ndarray"  # Flower's name for what numpy.save writes
 DTYPES = {
     np.dtype(name)
@@ -34,6 +38,12 @@ DTYPES = {
 
 class Malformed(ValueError):
     """A message that cannot be what it claims to be."""
+
+
+def shown(text: str) -> str:
+    """A text that a node may have made up, as one line for logs and terminals, where escape sequences act."""
+    line = " ".join(text[: 4 * LONGEST].split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)[:LONGEST]
 
 
 @dataclass(frozen=True)
@@ -80,8 +90,11 @@ class Reply:
     fresh: bool = False
 
     def record(self) -> RecordDict:
+        """Salted: the SuperLink refuses an object that somebody announced before with other parts, so no member
+        may be able to foresee an object of another one's reply."""
         groups = {"change": self.upload.change, "shared": self.upload.shared, "counts": {"counts": self.upload.counts}}
-        return _record(groups, {"client": self.upload.client, "round": self.round, "fresh": self.fresh})
+        note = {"client": self.upload.client, "round": self.round, "fresh": self.fresh}
+        return _record(groups, note, secrets.token_hex(16))
 
 
 def failure_record(reason: str) -> RecordDict:
@@ -94,9 +107,14 @@ def failure_of(content: RecordDict) -> str:
     return Note(content).text("failure", "")
 
 
-def read_reply(content: RecordDict, client: int, round: int) -> Reply:
+def read_reply(content: RecordDict, client: int, round: int, most_bytes: float = math.inf) -> Reply:
     """The reply of this client in this round: who it is was settled before, and a reply that says otherwise lies."""
     note = Note(content)
+    if unknown := sorted(content.keys() - REPLY):
+        raise Malformed(f"the reply holds an unknown record {unknown[0]!r:.80}")
+    held = sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    if held > most_bytes:  # one array may stand under many names
+        raise Malformed(f"the reply holds {held} bytes, more than {most_bytes}")
     said = (note.number("client"), note.number("round"))
     if said[0] != client:
         raise Malformed(f"the reply claims to be of client {said[0]}")
@@ -109,11 +127,14 @@ def read_reply(content: RecordDict, client: int, round: int) -> Reply:
     return Reply(upload, round, note.flag("fresh"))
 
 
-def to_arrays(group: Mapping[str, torch.Tensor]) -> ArrayRecord:
-    return ArrayRecord({name: _encoded(tensor) for name, tensor in group.items()})
+def to_arrays(group: Mapping[str, torch.Tensor], salt: str = "") -> ArrayRecord:
+    return ArrayRecord({name: _encoded(tensor, salt) for name, tensor in group.items()})
 
 
 def from_arrays(record: ArrayRecord) -> Tensors:
+    for name in record:
+        if len(name) > LONGEST or not name.isprintable():
+            raise Malformed(f"{name!r:.80} is no name of a tensor")
     return {name: _decoded(name, array) for name, array in record.items()}
 
 
@@ -155,17 +176,20 @@ class Note:
         return value
 
 
-def _record(groups: Mapping[str, Mapping[str, torch.Tensor]], note: Mapping[str, Any]) -> RecordDict:
-    content = RecordDict({name: to_arrays(group) for name, group in groups.items() if group})
-    content[NOTE] = ConfigRecord(dict(note))
+def _record(groups: Mapping[str, Mapping[str, torch.Tensor]], note: Mapping[str, Any], salt: str = "") -> RecordDict:
+    content = RecordDict({name: to_arrays(group, salt) for name, group in groups.items() if group})
+    content[NOTE] = ConfigRecord({**note, "salt": salt} if salt else dict(note))
     return content
 
 
-def _encoded(tensor: torch.Tensor) -> Array:
+def _encoded(tensor: torch.Tensor, salt: str) -> Array:
+    """What numpy.save would write; salt is a comment in the header, which all readers skip."""
     array = tensor.detach().contiguous().numpy()
-    buffer = io.BytesIO()
-    npy.write_array(buffer, array, version=(1, 0), allow_pickle=False)
-    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=STYPE, data=buffer.getvalue())
+    text = f"{npy.header_data_from_array_1_0(array)!r}{f' # {salt}' if salt else ''}"
+    start = npy.MAGIC_LEN + 2  # bytes before the header
+    text += " " * (-(start + len(text) + 1) % npy.ARRAY_ALIGN) + "\n"
+    data = npy.magic(1, 0) + len(text).to_bytes(2, "little") + text.encode("latin1") + array.tobytes()
+    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=STYPE, data=data)
 
 
 def _decoded(name: str, array: Array) -> torch.Tensor:
