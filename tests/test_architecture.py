@@ -9,7 +9,7 @@ import rebafl
 
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
-    "version", "errors", "files", "kernels", "machine", "rng", "tensors", "config", "data", "partition",
+    "portable", "version", "errors", "files", "kernels", "machine", "rng", "tensors", "config", "data", "partition",
     "participation", "models", "losses", "prototypes", "aggregate", "algorithm", "algorithms", "local",
     "evaluate", "record", "engines", "settings", "experiment", "rounds", "simulate", "flower", "federation",
     "sweep", "bench", "paper", "deploy", "report", "cli", "__main__",

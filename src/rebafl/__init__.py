@@ -1,5 +1,6 @@
 """rebafl: train one good classifier across many devices that hold few classes each and keep dropping out."""
 
+from . import portable as portable  # first: it sets what torch reads when it computes for the first time
 from .config import parameters
 from .data import Data, from_torch
 from .errors import UserError

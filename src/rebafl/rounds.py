@@ -22,7 +22,7 @@ from .engines import Engine, Outcome
 from .errors import UserError, exists
 from .evaluate import diversity
 from .experiment import Experiment
-from .machine import machine
+from .machine import changed_facts, machine
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
@@ -89,7 +89,7 @@ def _note_changes(record: Record, facts: Plain) -> None:
     known = dict(facts)
     for change in facts.get(WENT_ON, []):
         known |= change
-    if changed := {name: value for name, value in machine().items() if known.get(name) != value}:
+    if changed := changed_facts(known, machine()):
         changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
         record.write_environment(facts | {WENT_ON: changes})
 
