@@ -12,7 +12,7 @@ ORDER = [
     "portable", "version", "errors", "files", "kernels", "machine", "rng", "tensors", "config", "data", "partition",
     "participation", "models", "losses", "prototypes", "aggregate", "algorithm", "algorithms", "local",
     "evaluate", "record", "engines", "settings", "experiment", "rounds", "simulate", "flower", "federation",
-    "sweep", "bench", "paper", "deploy", "report", "cli", "__main__",
+    "sweep", "bench", "paper", "verify", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,9 @@ from typing import Any
 from ..config import Plain
 from ..errors import UserError
 from ..evaluate import TAIL
+from ..files import write_whole
 from ..record import Record
+from ..settings import Settings
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
@@ -68,22 +70,30 @@ def file_of(cell: Cell, folder: Path) -> Path:
 
 def keep(cell: Cell, record: Record, folder: Path) -> Path:
     """Write the result of a finished run."""
-    lines = record.rounds()
-    curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
-    curves["active"] = [len(line["active"]) for line in lines]
-    found = {
-        "rounds": len(lines),
-        "seed": cell.settings.seed,
-        "settings": cell.settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
-        "environment": record.environment(),
-        "curves": curves,
-    }
     path = file_of(cell, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".aside")
-    aside.write_text(_compact(found))
-    aside.replace(path)
+    write(path, cell.settings, record)
     return path
+
+
+def write(path: Path, settings: Settings, record: Record) -> None:
+    """What is kept of a run, whole or not at all."""
+    lines = record.rounds()
+    found = {
+        "rounds": len(lines),
+        "seed": settings.seed,
+        "settings": settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
+        "environment": record.environment(),
+        "curves": curves_of(lines),
+    }
+    write_whole(path, _compact(found).encode())
+
+
+def curves_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What is kept of a run's rounds."""
+    curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
+    curves["active"] = [len(line["active"]) for line in lines]
+    return curves
 
 
 def _compact(found: Plain) -> str:
@@ -100,11 +110,21 @@ def read(cell: Cell, folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        result = Result(**json.loads(path.read_text()))
-        if len(result.curves["accuracy"]) != result.rounds:
-            raise ValueError("its curve has another length than it says")
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return read_file(path)
+    except ValueError as error:
         raise UserError(f"{path} is no result of a cell ({error}); delete it, and run the cell again.") from None
+
+
+def read_file(path: Path) -> Result:
+    """A result that was kept. Raises `ValueError` for anything else."""
+    try:
+        result = Result(**json.loads(path.read_text(encoding="utf-8")))
+        if not all(isinstance(each, dict) for each in (result.settings, result.environment, result.curves)):
+            raise ValueError("its settings, environment or curves are no tables")
+        if any(len(values) != result.rounds for values in result.curves.values()) or "accuracy" not in result.curves:
+            raise ValueError("a curve is missing, or has another length than it says")
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
     return result
 
 
