@@ -1,6 +1,5 @@
 """Every machine computes with the same instructions, and a record says with which."""
 
-import ast
 import json
 import os
 import subprocess
@@ -138,17 +137,20 @@ def test_going_on_with_a_run_from_before_these_facts_were_recorded_notes_nothing
     assert json.loads((out / "environment.json").read_text()) == old
 
 
-def test_nothing_is_imported_before_it():
-    """The package's first import; and it brings no torch with it, so that importing it is always in time."""
-    first = next(n for n in ast.parse(Path(rebafl.__file__).read_text()).body if isinstance(n, ast.ImportFrom))
-    assert [alias.name for alias in first.names] == ["portable"]
+@needs_avx2
+@pytest.mark.parametrize("name", ["rebafl.engines.ray_tasks", "rebafl.flower.client_app", "rebafl.bench.ours"])
+def test_whichever_module_comes_first_torch_finds_it_set(name):
+    """What a worker of a running Ray cluster, a node or a benchmark imports: seen when torch is first asked for."""
     code = (
-        "import json, sys, types; p = types.ModuleType('rebafl'); p.__path__ = [sys.argv[0] or '.']\n"
-        f"import importlib.util as u; s = u.spec_from_file_location('portable', {portable.__file__!r})\n"
-        "m = u.module_from_spec(s); sys.modules['portable'] = m; s.loader.exec_module(m)\n"
-        "print(json.dumps('torch' in sys.modules))"
+        "import json, os, sys\n"
+        "class Look:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch':\n"
+        "            print(json.dumps(os.environ.get('ATEN_CPU_CAPABILITY')))\n"
+        "            os._exit(sys.stdout.flush() or 0)\n"
+        f"sys.meta_path.insert(0, Look()); import {name}"
     )
-    assert in_new_process(code)[0] is False
+    assert in_new_process(code)[0] == "avx2"
 
 
 def test_programs_of_others_do_not_get_what_was_set_for_ours(monkeypatch):
