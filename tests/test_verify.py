@@ -15,6 +15,7 @@ from rebafl.paper.results import write
 from rebafl.record import Record
 from rebafl.verify import Difference, choose, compare, read, repeat
 
+RESULTS = Path(__file__).parent.parent / "results"
 SETTINGS = {
     "dataset": "fashion-mini",
     "model": "mlp",
@@ -160,15 +161,14 @@ def test_an_earlier_repetition_is_not_taken_for_this_one(original, tmp_path):
 
 
 def test_the_same_seed_chooses_the_same_cells():
-    results = Path(__file__).parent.parent / "results"
     items, scale = [find_item("table1")], find_scale("quick")
-    chosen = choose(items, scale, results, 4, seed=1)
+    chosen = choose(items, scale, RESULTS, 4, seed=1)
     assert len(set(chosen)) == 4
-    assert chosen == choose(items, scale, results, 4, seed=1)
-    assert chosen != choose(items, scale, results, 4, seed=2)
-    assert len(choose(items, scale, results, 10_000, seed=0)) < 10_000
+    assert chosen == choose(items, scale, RESULTS, 4, seed=1)
+    assert chosen != choose(items, scale, RESULTS, 4, seed=2)
+    assert len(choose(items, scale, RESULTS, 10_000, seed=0)) < 10_000
     with pytest.raises(UserError, match="no finished cell"):
-        choose(items, scale, results / "nowhere", 4, seed=1)
+        choose(items, scale, RESULTS / "nowhere", 4, seed=1)
 
 
 def test_comparing_different_kinds_of_bits_is_warned_of(copy, tmp_path):
@@ -184,3 +184,19 @@ def test_comparing_different_kinds_of_bits_is_warned_of(copy, tmp_path):
     del facts["bits"]
     (other / "environment.json").write_text(json.dumps(facts))
     assert "kinds of bits" not in runner.invoke(cli.app, words).stderr, "an older record does not say"
+
+
+@pytest.mark.parametrize("words", [["verify"], ["paper", "verify"]])
+def test_help_has_an_example(words):
+    assert "Examples:" in CliRunner().invoke(cli.app, [*words, "--help"]).output
+
+
+def test_committed_cells_are_run_again_by_one_command(tmp_path):
+    name = "quick/fashion-mini-fedavg-seed0-11dfde.json"
+    (tmp_path / "quick").mkdir()
+    shutil.copy(RESULTS / name, tmp_path / name)
+    words = ["paper", "verify", "all", "--rounds", "1", "--results", str(tmp_path), "--json"]
+    done = CliRunner().invoke(cli.app, words)
+    (verdict,) = json.loads(done.stdout)
+    assert (verdict["path"], verdict["rounds"], verdict["of"]) == (str(tmp_path / name), 1, 20)
+    assert done.exit_code == (0 if verdict["same"] else 1)

@@ -134,7 +134,7 @@ def verify(
 
     * `rebafl paper verify table1 --scale paper --sample 1 --seed 3`
     """
-    chosen = [find_item(name) for name in names or item_names()]
+    chosen = [find_item(name) for name in (item_names() if names in (None, [], ["all"]) else names)]
     verify_all(choose(chosen, find_scale(scale), results, sample, seed), rounds, work, as_json)
 
 
