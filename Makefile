@@ -1,4 +1,5 @@
 # make demo   train FedAvg and ReBaFL under the same dropout, compare them in a table and a picture
+# make demo-check   the same, and its picture must be docs/demo.png byte for byte
 # make bench-peers bench   how fast it is, beside the simulators one would use instead
 # make chaos  a federation whose machines are killed all the time, and what was left of it
 # make test   set-up, lint, types and the whole test suite
@@ -8,12 +9,15 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
 PEERS := flower pfl fedlab
-.PHONY: demo test check chaos lint install bench bench-peers clean
+.PHONY: demo demo-check test check chaos lint install bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
 	$(BIN)/rebafl run examples/demo.toml algorithm=rebafl out=demo/rebafl
 	$(BIN)/rebafl compare demo/fedavg demo/rebafl --png demo/curves.png
+
+demo-check: demo
+	cmp demo/curves.png docs/demo.png
 
 test: lint
 	$(BIN)/pytest

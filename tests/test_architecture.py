@@ -9,11 +9,11 @@ import rebafl
 
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
-    "interrupts", "version", "errors", "files", "sealed", "tally", "clientlists", "kernels", "machine", "rng",
-    "tensors", "config", "data", "partition", "participation", "models", "losses", "prototypes", "aggregate",
-    "spool", "algorithm", "algorithms", "hooks", "local", "evaluate", "record", "engines", "settings", "origin",
-    "experiment", "rounds", "simulate", "flower", "federation", "sweep", "bench", "paper", "deploy", "report",
-    "cli", "__main__",
+    "interrupts", "portable", "version", "errors", "files", "sealed", "tally", "clientlists", "kernels",
+    "machine", "rng", "tensors", "config", "data", "partition", "participation", "models", "losses",
+    "prototypes", "aggregate", "spool", "algorithm", "algorithms", "hooks", "local", "evaluate", "record",
+    "engines", "settings", "origin", "experiment", "rounds", "simulate", "flower", "federation", "sweep",
+    "bench", "paper", "verify", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 

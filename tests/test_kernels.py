@@ -1,5 +1,8 @@
 """The compiled convolve-pool-activate computes what torch's own operations compute, forwards and backwards."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -138,3 +141,51 @@ def test_code_that_others_could_have_put_there_is_not_run(monkeypatch, tmp_path)
     finally:
         monkeypatch.undo()
         kernels.library.cache_clear()
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """A cache of its own for compiled code; where its one file lies."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernels.library.cache_clear()
+    assert kernels.name() == "compiled"
+    (path,) = (tmp_path / "rebafl" / "kernels").iterdir()
+    kernels.library.cache_clear()
+    yield path
+    monkeypatch.undo()
+    kernels.library.cache_clear()
+
+
+DAMAGE = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "shorter by a byte": lambda data: data[:-1],
+    "one bit": lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_compiled_again(own_cache, damage):
+    """In a process of its own: loading some of these would end it."""
+    whole = own_cache.read_bytes()
+    own_cache.write_bytes(DAMAGE[damage](whole))
+    code = "import torch; from rebafl import kernels; print(kernels.name())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "compiled\n")
+    assert own_cache.read_bytes() == whole
+    assert [path.name for path in own_cache.parent.iterdir()] == [own_cache.name]
+
+
+def test_no_option_of_the_compiler_decides_about_a_bit(monkeypatch, own_cache):
+    """Each rounding is written out: the compiler may be free to fuse, or hardly optimise."""
+    inputs, padding = case(3, 1, 12, 12, 16, 1, 0, dtype=torch.float32)  # one vector a row: GCC likes to split its sums
+    wide = case(3, 16, 12, 12, 32, 5, 1, dtype=torch.float32)
+    expected = [*result(inputs, padding), *result(*wide)]
+    for flags in (("-O3", "-ffp-contract=fast"), ("-O1", "-ffp-contract=off"), ("-O3", "-ffp-contract=on")):
+        monkeypatch.setattr(kernels, "FLAGS", (*flags, "-shared", "-fPIC"))
+        for target in (kernels._target(), kernels.NATIVE):
+            monkeypatch.setattr(kernels, "_target", lambda target=target: target)
+            kernels.library.cache_clear()
+            assert kernels.name() == "compiled"
+            assert all(map(torch.equal, [*result(inputs, padding), *result(*wide)], expected))
+    assert len(list(own_cache.parent.iterdir())) > 1, "they were compiled anew"

@@ -1,6 +1,7 @@
 """rebafl: train one good classifier across many devices that hold few classes each and keep dropping out."""
 
 from . import interrupts as interrupts  # first: Ctrl-C must not wait until torch is imported
+from . import portable as portable  # then: it sets what torch reads when it computes for the first time
 from .config import parameters
 from .data import Data, from_torch
 from .errors import UserError

@@ -23,8 +23,8 @@ from .errors import UserError, exists
 from .evaluate import diversity
 from .experiment import Experiment
 from .hooks import checked_server, checked_weights
-from .machine import machine
-from .origin import OWN_CODE, WENT_ON, doubts, latest, sentence
+from .machine import changed_facts, machine
+from .origin import NEED_A_WORD, OWN_CODE, WENT_ON, doubts, latest, sentence
 from .participation import Roster
 from .record import CONFIG, Record
 from .settings import KEPT_APART, Settings, differences
@@ -114,7 +114,8 @@ def open_record(
 def _note_changes(record: Record, facts: Plain, now: Plain) -> None:
     """A run that goes on with other code or versions, or on another machine, says so: its bits may depend on them."""
     known = latest(facts)
-    if changed := {name: value for name, value in now.items() if known.get(name) != value}:
+    unknown = {name: now[name] for name in NEED_A_WORD if name in now and name not in known}  # an earlier version's run
+    if changed := changed_facts(known, now) | unknown:
         changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
         record.write_environment(facts | {WENT_ON: changes})
 

@@ -13,6 +13,7 @@ from ..engines import cores
 from ..errors import UserError
 from ..experiment import prepare
 from ..machine import machine
+from ..portable import for_others
 from ..settings import Settings
 from . import workload
 from .ours import IN_TURNS
@@ -74,7 +75,8 @@ def race(
             listen(turn * len(timings) + place, total, racer.label)
             command = [word.format(folder) for word in racer.command]
             try:
-                timings[racer.name].append(measure(command, folder / f"{racer.name}.log"))
+                environment = None if racer.name in (OURS, OURS_REBAFL) else for_others()
+                timings[racer.name].append(measure(command, folder / f"{racer.name}.log", environment))
             except UserError as error:  # a peer that fails must not cost what was measured of the others
                 if racer.name == OURS:
                     raise

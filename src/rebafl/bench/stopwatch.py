@@ -42,11 +42,12 @@ class Timing:
     version: str = ""
 
 
-def measure(command: Sequence[str], log: Path) -> Timing:
-    """Run a program that says a JSON line when it is ready and one after each round."""
+def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Timing:
+    """Run a program that says a JSON line when it is ready and one after each round; `environment`: not our own."""
     began = last = time.perf_counter()
     timing = Timing()
-    with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+    pipe = subprocess.PIPE
+    with log.open("wb") as errors, subprocess.Popen(command, stdout=pipe, stderr=errors, env=environment) as process:
         watcher = _Memory(process.pid)
         try:
             assert process.stdout is not None

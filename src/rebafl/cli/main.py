@@ -22,7 +22,7 @@ from ..errors import UserError, exists
 from ..experiment import split_data
 from ..record import CONFIG, Record, open_run
 from ..report.cards import first_line
-from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run
 from ..rounds import roll_back
 from ..settings import Settings, make_settings
 from ..simulate import OWN_MODEL
@@ -31,6 +31,7 @@ from ..version import VERSION
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command
+from . import verify as verify_command
 from .terminal import HELP, AcceptChanges, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
 
@@ -64,6 +65,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(paper_command.app, name="paper")
 app.add_typer(federation_command.app, name="federation")
 app.command()(bench_command.bench)
+app.command()(verify_command.verify)
 
 Words = Annotated[
     list[str] | None,
@@ -215,6 +217,8 @@ def compare(
 
     unique = {path.resolve(): path for path in runs}
     groups = group_runs([read_run(path) for path in unique.values()])
+    if warning := mixed_bits(groups):
+        say(f"Warning: {warning}")
     png = png or (None if as_json else Path("curves.png"))
     if png:
         figures.draw_curves(groups, png)

@@ -20,7 +20,9 @@ from ..paper.results import finished, missing
 from ..paper.runner import Forecast, OutOfTime, Pace, all_left, run_cell, slower
 from ..record import Record
 from ..simulate import Listener
-from .terminal import HELP, AcceptChanges, Display, err, out, progress_bar, say, show, write_text
+from ..verify import choose
+from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show, write_text
+from .verify import Rounds, Work, verify_all
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -142,6 +144,29 @@ def _correcting(display: Display, forecast: Forecast, every: Collection[Forecast
     return listen
 
 
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]…", help="Items; default: all.")] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="How many finished cells to run again.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which: the same seed chooses the same.")] = 0,
+    rounds: Rounds = 0,
+    scale: ScaleName = "quick",
+    results: Results = KEPT,
+    work: Work = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run some finished cells again and compare every number to the bit; see `rebafl verify --help`.
+
+    Examples:
+
+    * `rebafl paper verify --sample 10 --rounds 2`
+
+    * `rebafl paper verify table1 --scale paper --sample 1 --seed 3`
+    """
+    chosen = [find_item(name) for name in (item_names() if names in (None, [], ["all"]) else names)]
+    verify_all(choose(chosen, find_scale(scale), results, sample, seed), rounds, work, as_json)
+
+
 @app.command("show")
 def show_item(
     name: Annotated[str, typer.Argument(metavar="ITEM")],
@@ -227,12 +252,6 @@ def parse_time(text: str) -> float:
         raise UserError(f"--budget: {text!r} is no length of time; write 2h, 45m or 1h30m.")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return 3600 * hours + 60 * minutes + seconds
-
-
-def in_words(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _seeds(text: str) -> list[int]:

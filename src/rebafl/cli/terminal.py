@@ -54,6 +54,12 @@ def write_text(path: Path, text: str) -> None:
         raise UserError(f"{path} cannot be written ({error.strerror}).") from None
 
 
+def in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def progress_bar(disable: bool) -> Progress:
     return Progress(
         TextColumn("[bold]{task.description}"),

@@ -2,6 +2,8 @@
 
 Without a C compiler, and for what the C does not cover, torch's own operations compute the same function:
 slower, and with other last bits in the gradients. A run's record says which it was (`kernel`).
+
+The C fixes every rounding, so that its bits depend neither on the compiler nor on the processor it is tuned for.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,10 +24,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..files import cache_folder
+from ..errors import UserError
+from ..files import cache_folder, sync, write_whole
+from ..portable import processor, wanted
 
 SOURCE = Path(__file__).with_name("pooled_conv.c")
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
+FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC")
+AVX2, NATIVE = ("-mavx2", "-mfma", "-mtune=native"), ("-march=native",)  # tuning moves instructions, and no bits
+DIGEST = hashlib.sha256().digest_size
 REALS = {torch.float32: (), torch.float64: ("-DREAL=double", "-DWHOLE=int64_t")}
 SLOPE = 0.01  # of the leaky ReLU, torch's default
 LANES = 8  # the C takes outputs in whole vectors of 32 bytes
@@ -49,6 +54,11 @@ def pooled_conv(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor
 def name() -> str:
     """Which of the two computes here, for the record."""
     return "compiled" if library(torch.float32) else "torch"
+
+
+def instructions() -> str:
+    """What the C may be compiled to on this machine, for the record."""
+    return " ".join(_target()) if library(torch.float32) else "none"
 
 
 @contextmanager
@@ -118,24 +128,40 @@ def _call(dtype: torch.dtype, function: str, shape: _Shape, *tensors: Tensor | N
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """The compiled functions for this type of number; None where they cannot be compiled."""
-    command = [os.environ.get("CC", "cc"), *FLAGS, *REALS[dtype]]
+    command = [os.environ.get("CC", "cc"), *FLAGS, *_target(), *REALS[dtype]]
     try:
         version = subprocess.run([command[0], "--version"], capture_output=True, check=True, timeout=60).stdout
         built_from = (SOURCE.read_bytes(), " ".join(command).encode(), version, _processor())
         target = _folder() / f"{hashlib.sha256(b'|'.join(built_from)).hexdigest()[:20]}.so"
-        if not target.exists():
+        if not _whole(target):
             _compile(command, target)
         return ctypes.CDLL(str(target))
-    except (OSError, subprocess.SubprocessError, RuntimeError):  # no compiler, no home, nothing may be executed there
+    except (OSError, subprocess.SubprocessError, RuntimeError, UserError):  # no compiler, no home, no room there
         return None
 
 
+def _target() -> tuple[str, ...]:
+    return AVX2 if wanted() else NATIVE
+
+
+def _whole(path: Path) -> bool:
+    """Is it what was compiled? Loading a file that lost its end, or a bit, would end the process or give other bits."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    return hashlib.sha256(data[:-DIGEST]).digest() == data[-DIGEST:]
+
+
 def _compile(command: list[str], target: Path) -> None:
-    """Written aside and renamed: another process may be doing the same."""
+    """Written aside and renamed: another process may be doing the same. Behind the code, where no loader looks, comes
+    its digest: in one file they cannot get apart."""
     with tempfile.TemporaryDirectory(dir=target.parent) as aside:
         built = Path(aside) / target.name
         subprocess.run([*command, "-o", str(built), str(SOURCE)], capture_output=True, check=True, timeout=60)
+        code = built.read_bytes()
+        write_whole(built, code + hashlib.sha256(code).digest())
         built.rename(target)
+    sync(target.parent)
 
 
 def _folder() -> Path:
@@ -148,9 +174,6 @@ def _folder() -> Path:
 
 
 def _processor() -> bytes:
-    """What `-march=native` depends on, where a home is shared between machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return platform.processor().encode()
-    return b"".join(sorted({line for line in lines if line.startswith((b"model name", b"flags", b"Features"))}))
+    """What `native` depends on, where a home is shared between machines."""
+    names = ("vendor_id", "cpu family", "model", "stepping", "model name", "flags", "CPU part", "Features")
+    return "|".join(processor().get(name, "") for name in names).encode()

@@ -2,10 +2,16 @@
 
    Images are stored with the channels last, weights as (outputs, height, width, channels). Going back, only one
    in four outputs of the convolution has a gradient, the one that pooling chose: the others cost nothing here.
-   Each number is summed in one fixed order, whatever the width of the vector unit: the same bits everywhere. */
+   Each number is summed in one fixed order, whatever the width of the vector unit, and where a product is added
+   without being rounded first, that is written out (`fused`): no compiler and no option decides about a bit. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__x86_64__)
+#error "without FMA instructions each fused step would be a call, and torch is faster"
+#endif
 
 #ifndef REAL
 #define REAL float
@@ -25,6 +31,20 @@ typedef struct {
 static int64_t pooled(int64_t size, const Shape *s) { return (size + 2 * s->padding - s->side + 1) / 2; }
 static int64_t row_length(const Shape *s) { return (s->width + 2 * s->padding) * s->channels; }
 static int64_t up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+/* a * b + c, rounded once; b is one number for all lanes */
+static inline __attribute__((always_inline)) vec fused(vec a, REAL b, vec c) {
+    vec all = b - (vec){0};
+#ifdef __FMA__
+    return sizeof(REAL) == sizeof(float) ? (vec)_mm256_fmadd_ps((__m256)a, (__m256)all, (__m256)c)
+                                         : (vec)_mm256_fmadd_pd((__m256d)a, (__m256d)all, (__m256d)c);
+#else
+    for (int k = 0; k < LANES; k++)
+        c[k] = sizeof(REAL) == sizeof(float) ? (REAL)__builtin_fmaf(a[k], all[k], c[k])
+                                             : (REAL)__builtin_fma(a[k], all[k], c[k]);
+    return c;
+#endif
+}
 
 /* One image with its border of zeros, and some zeros behind it that vectors may read. */
 static REAL *bordered(const Shape *s) {
@@ -84,8 +104,10 @@ static inline void window(const Shape *s, const REAL *corner, const vec *taps, v
         const REAL *upper = corner + r * row, *lower = upper + row;
         for (int64_t k = 0; k < run; k++, taps += 2)
             for (int half = 0; half < 2; half++) {
-                sum[half][0] += taps[half] * upper[k], sum[half][1] += taps[half] * upper[k + next];
-                sum[half][2] += taps[half] * lower[k], sum[half][3] += taps[half] * lower[k + next];
+                sum[half][0] = fused(taps[half], upper[k], sum[half][0]);
+                sum[half][1] = fused(taps[half], upper[k + next], sum[half][1]);
+                sum[half][2] = fused(taps[half], lower[k], sum[half][2]);
+                sum[half][3] = fused(taps[half], lower[k + next], sum[half][3]);
             }
     }
     memcpy(sums, sum, sizeof sum);
@@ -126,14 +148,17 @@ static inline __attribute__((always_inline)) void rows(int r, int v, const Chose
     for (int k = 0; k < r * v; k++) sum[k] = (vec){0};
     for (int64_t p = 0; p < c->places; p++) {
         const REAL *patch = x + c->at[p], g = c->gradient[p];
-        for (int k = 0; k < r * v; k++) sum[k] += g * *(const vec *)(patch + k / v * c->row + k % v * LANES);
+        for (int k = 0; k < r * v; k++) sum[k] = fused(*(const vec *)(patch + k / v * c->row + k % v * LANES), g, sum[k]);
     }
     for (int k = 0; k < r * v; k++) dweight[k] += sum[k];
     if (!dx) return;
     for (int k = 0; k < r * v; k++) sum[k] = weight[k];
     for (int64_t p = 0; p < c->places; p++) {
         REAL *patch = dx + c->at[p], g = c->gradient[p];
-        for (int k = 0; k < r * v; k++) *(vec *)(patch + k / v * c->row + k % v * LANES) += g * sum[k];
+        for (int k = 0; k < r * v; k++) {
+            vec *at = (vec *)(patch + k / v * c->row + k % v * LANES);
+            *at = fused(sum[k], g, *at);
+        }
     }
 }
 

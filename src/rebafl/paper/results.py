@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..evaluate import TAIL
 from ..files import write_whole
 from ..record import Record
 from ..sealed import seal, unseal
+from ..settings import Settings
 from ..tally import Tally, tally
 from .items import Cell
 
@@ -79,23 +80,33 @@ def file_of(cell: Cell, folder: Path) -> Path:
 
 def keep(cell: Cell, record: Record, folder: Path) -> Path:
     """Write the result of a finished run."""
+    path = file_of(cell, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, cell.settings, record)
+    return path
+
+
+def write(path: Path, settings: Settings, record: Record) -> None:
+    """What is kept of a run, whole or not at all."""
     lines = record.rounds()
+    found = {
+        "rounds": len(lines),
+        "seed": settings.seed,
+        "settings": settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
+        "environment": record.environment(),
+        "curves": curves_of(lines),
+    }
+    write_whole(path, seal(_compact(found)))
+
+
+def curves_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What is kept of a run's rounds."""
     curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
     curves["active"] = [len(line["active"]) for line in lines]
     if str(tally(lines)):
         each = [tally([line]) for line in lines]
         curves |= {name: [getattr(one, name) for one in each] for name in TROUBLES}
-    found = {
-        "rounds": len(lines),
-        "seed": cell.settings.seed,
-        "settings": cell.settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
-        "environment": record.environment(),
-        "curves": curves,
-    }
-    path = file_of(cell, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, seal(_compact(found)))
-    return path
+    return curves
 
 
 def _compact(found: Plain) -> str:
@@ -112,11 +123,21 @@ def read(cell: Cell, folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        result = Result(**unseal(path.read_bytes())[0])
-        if len(result.curves["accuracy"]) != result.rounds:
-            raise ValueError("its curve has another length than it says")
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return read_file(path)
+    except ValueError as error:
         raise UserError(f"{path} is no result of a cell ({error}); delete it, and run the cell again.") from None
+
+
+def read_file(path: Path) -> Result:
+    """A result that was kept. Raises `ValueError` for anything else."""
+    try:
+        result = Result(**unseal(path.read_bytes())[0])
+        if not all(isinstance(each, dict) for each in (result.settings, result.environment, result.curves)):
+            raise ValueError("its settings, environment or curves are no tables")
+        if any(len(values) != result.rounds for values in result.curves.values()) or "accuracy" not in result.curves:
+            raise ValueError("a curve is missing, or has another length than it says")
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
     return result
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from ..config import Plain
 from ..errors import UserError
 from ..evaluate import TAIL
+from ..origin import WENT_ON
 from ..record import open_run
 from ..settings import flatten
 from ..tally import Tally, tally
@@ -94,6 +95,20 @@ def read_run(path: Path) -> Run:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged: its config.toml or rounds.jsonl lacks {error}.") from None
     return run
+
+
+def mixed_bits(groups: Sequence[Group]) -> str:
+    """A warning if last bits were computed in different ways: small differences may then come from the machine."""
+    kinds: dict[str, str] = {}
+    for run in (run for group in groups for run in group.runs):
+        facts = open_run(run.path).environment()
+        for stage in (facts, *facts.get(WENT_ON, [])):
+            if kind := stage.get("bits"):  # older records do not say
+                kinds.setdefault(str(kind), str(run.path))
+    named = "; ".join(f"{kind} ({path})" for kind, path in kinds.items())
+    return (
+        f"The runs have different kinds of bits, so that equal settings may differ: {named}." if len(kinds) > 1 else ""
+    )
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
