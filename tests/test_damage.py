@@ -6,8 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from conftest import lines, run_toy, same_bits, weights
+from rebafl import cli
 from rebafl.errors import UserError
 from rebafl.record import Record, earlier_points
 
@@ -124,3 +126,23 @@ def test_client_states_are_not_kept_twice(tmp_path, toy):
     assert len(list(run.checkpoint.glob("client-*"))) == 6
     with pytest.raises(UserError, match="with client states"):
         run.roll_back(3)
+
+
+def test_the_command_goes_back_and_says_so(tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy, rounds=5)
+    done = CliRunner().invoke(cli.app, ["rollback", str(run.path)])
+    assert "is at round 5; it can go back to round: 2, 3, 4" in done.output.replace("\n", "")
+    done = CliRunner().invoke(cli.app, ["rollback", str(run.path), "--to", "3"])
+    assert done.exit_code == 0
+    again = Record(run.path)
+    assert len(again.rounds()) == 3
+    assert again.environment()["went_on_with"] == [{"after_round": 3, "rolled_back_from": 5}]
+    assert lines(run_toy(run.path, toy, rounds=5).path) == lines(run_toy(tmp_path / "whole", toy, rounds=5).path)
+
+
+def test_going_back_needs_a_run_of_one_s_own(tmp_path, toy):
+    with pytest.raises(UserError, match="holds no run"):
+        CliRunner().invoke(cli.app, ["rollback", str(tmp_path)], catch_exceptions=False)
+    run = run_toy(tmp_path / "r", toy)
+    with run.locked(), pytest.raises(UserError, match="is being written"):
+        CliRunner().invoke(cli.app, ["rollback", str(run.path)], catch_exceptions=False)
