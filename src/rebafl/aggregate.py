@@ -7,13 +7,15 @@ neither the order of arrival nor the number of workers can change a bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from .tensors import Tensors, size
+
+BLOCK = 2**20  # elements that are computed with at a time
 
 
 @dataclass(frozen=True)
@@ -119,15 +121,29 @@ def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights
         tensor = each[name]
         if mean is None:
             mean = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
-        mean.add_(tensor.to(torch.float64), alpha=weight / total)
+        for into, part in in_blocks(mean, tensor):
+            into.add_(part.to(torch.float64), alpha=weight / total)
     assert mean is not None
     return mean
 
 
 def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
     """weights + scale * change, cast once; what has no change stays as it is; counters are rounded."""
-    result = dict(weights)
-    for name, delta in change.items():
-        exact = weights[name] + scale * delta  # in float64, as the change is
-        result[name] = (exact if weights[name].is_floating_point() else exact.round()).to(weights[name].dtype)
+    return weights | {name: _moved(weights[name], delta, scale) for name, delta in change.items()}
+
+
+def _moved(weight: Tensor, delta: Tensor, scale: float) -> Tensor:
+    result = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    for into, before, part in in_blocks(result, weight, delta):
+        exact = before + scale * part  # in float64, as the change is
+        into.copy_(exact if weight.is_floating_point() else exact.round())
     return result
+
+
+def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same elements of tensors of one shape, some at a time: what is computed on the way then takes no more room.
+
+    The first must be contiguous, if it is to be written to.
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    return zip(*(torch.split(each, BLOCK) for each in flat), strict=True)

@@ -73,6 +73,9 @@ def diversity(changes: Sequence[Mapping[str, Tensor]], names: Iterable[str]) -> 
     squares = []
     for name in names:
         centre = weighted_mean_of(name, changes, [1.0] * len(changes))
-        # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
-        squares += [float((change[name].contiguous() - centre).square_().sum()) for change in changes]
+        apart = torch.empty_like(centre)
+        for change in changes:
+            # contiguous, and added exactly: the order of terms, in memory or by name, must not show in the last bits
+            torch.sub(change[name], centre, out=apart)
+            squares.append(float(apart.square_().sum()))
     return math.fsum(squares) / len(changes)

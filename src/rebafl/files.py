@@ -23,6 +23,14 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def sha256_of_file(path: Path) -> str:
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            total.update(part)
+    return total.hexdigest()
+
+
 def cache_folder() -> Path:
     """The user's cache, a folder of ours in it."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebafl"
@@ -39,6 +47,19 @@ def write_whole(path: Path, data: bytes) -> None:
         aside.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def write_named(path: Path, write: Callable[[Path], None], name: Callable[[str], str]) -> str:
+    """The same for a file that `write` writes, under a name that its SHA-256 gives it; that digest."""
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        write(aside)
+        digest = sha256_of_file(aside)
+        sync(aside)
+        aside.replace(path.with_name(name(digest)))
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    return digest
 
 
 def append(path: Path, data: bytes) -> None:
@@ -58,9 +79,9 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
-def sync(folder: Path) -> None:
-    """Renames in this folder reach the disk, even if the power goes."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """A file, or the renames in a folder, reach the disk even if the power goes."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

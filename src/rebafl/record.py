@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from operator import sub
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +31,9 @@ from typing import Any, NamedTuple
 from .clientlists import packed, unpacked
 from .config import Plain, read_toml, write_toml
 from .errors import UserError, exists
-from .files import ASIDE, LOCK, append, locked, sha256, sync, write_whole
+from .files import ASIDE, LOCK, append, locked, sha256, sync, write_named, write_whole
 from .sealed import seal, unseal
-from .tensors import Tensors, pack, unpack
+from .tensors import Tensors, save, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)(?:-([0-9a-f]{32}))?\.safetensors")
@@ -195,10 +196,13 @@ class Record:
 
     def keep_state(self, client: int, state: Tensors) -> None:
         """Write down a client's next state; it counts once the round is committed."""
-        data = pack({"state": state})
-        saved = ClientState(client, self.round + 1, sha256(data)[:32])
-        write_whole(self.checkpoint / saved.file, data)
-        self._pending[client] = saved
+        new = ClientState(client, self.round + 1, None)
+        digest = write_named(
+            self.checkpoint / new.file,
+            partial(save, {"state": state}),
+            lambda digest: new._replace(digest=digest[:32]).file,
+        )
+        self._pending[client] = new._replace(digest=digest[:32])
 
     def commit(self, line: Mapping[str, Any], server: Mapping[str, Tensors], keep_states: bool = True) -> None:
         """Make one more round real: write new files, append the line, rename the manifest, tidy up.
@@ -207,8 +211,8 @@ class Record:
         """
         round = self.round + 1
         new = self._pending if keep_states else {}
-        content = pack(server)
-        write_whole(self.checkpoint / f"server-{round}.safetensors", content)
+        path = self.checkpoint / f"server-{round}.safetensors"
+        server_digest = write_named(path, partial(save, server), lambda _: path.name)
         text = (_json(packed(line)) + "\n").encode()
         append(self.path / ROUNDS, text)
         rounds_hash = self._rounds_hash.copy()
@@ -221,7 +225,7 @@ class Record:
             sync(self.path)
         sync(self.checkpoint)
         self._keep_earlier(stateful=count > 0)
-        digests = (rounds_hash.hexdigest(), sha256(content), _states_digest(mark))
+        digests = (rounds_hash.hexdigest(), server_digest, _states_digest(mark))
         self._write_manifest(Manifest(round, length, count, *digests))
         sync(self.checkpoint)
         dropped = [] if keep_states else list(self._pending.values())

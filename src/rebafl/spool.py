@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BufferedRandom
+from io import SEEK_END, BufferedRandom
+from mmap import ACCESS_COPY, mmap
+from mmap import ALLOCATIONGRANULARITY as ALIGNED
 from pathlib import Path
 
 import torch
@@ -22,6 +24,7 @@ from .aggregate import Upload
 from .files import cannot_write
 
 IN_MEMORY = 64 * 2**20  # bytes of uploads that are not worth a file
+WORD = 64  # bytes; tensors of any type begin at multiples of it
 
 
 class Spool:
@@ -70,12 +73,15 @@ class _Stored(Mapping[str, Tensor]):
         self.file, self.places = file, places
 
     def __getitem__(self, name: str) -> Tensor:
+        """Mapped into memory, not copied: blocks of such a size that come and go would leave the heap in pieces."""
         place = self.places[name]
-        tensor = torch.empty(place.like.shape, dtype=place.like.dtype)
-        self.file.seek(place.offset)
-        if self.file.readinto(_bytes(tensor)) != tensor.nbytes:
-            raise EOFError("a spooled upload ends too early")
-        return tensor
+        if not place.like.nbytes:
+            return torch.empty(place.like.shape, dtype=place.like.dtype)
+        page = place.offset // ALIGNED * ALIGNED
+        length = place.offset - page + place.like.nbytes
+        mapped = mmap(self.file.fileno(), length, access=ACCESS_COPY, offset=page)
+        count, begin = place.like.numel(), place.offset - page
+        return torch.frombuffer(mapped, dtype=place.like.dtype, count=count, offset=begin).view(place.like.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -87,11 +93,9 @@ class _Stored(Mapping[str, Tensor]):
 def _stored(tensors: Mapping[str, Tensor], file: BufferedRandom) -> _Stored:
     places = {}
     for name, tensor in tensors.items():
-        places[name] = _Place(file.seek(0, 2), torch.empty_like(tensor, device="meta"))
-        file.write(_bytes(tensor.contiguous()))
+        end = file.seek(0, SEEK_END)
+        places[name] = _Place(end, torch.empty_like(tensor, device="meta"))
+        file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        file.write(bytes(-(end + tensor.nbytes) % WORD))
+    file.flush()
     return _Stored(file, places)
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor."""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data

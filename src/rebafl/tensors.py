@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -18,12 +19,23 @@ NOTE = "note"
 
 def pack(groups: Mapping[str, Mapping[str, Tensor]], note: Mapping[str, Any] | None = None) -> bytes:
     """Several groups of tensors and a small JSON-able note, as one block of bytes."""
-    flat = {
+    return safetensors.torch.save(_flat(groups), metadata={NOTE: json.dumps(dict(note or {}))})
+
+
+def save(groups: Mapping[str, Mapping[str, Tensor]], path: Path) -> None:
+    """The same into a file, without a copy of it all in memory. Raises `OSError` if it cannot be written."""
+    try:
+        safetensors.torch.save_file(_flat(groups), path, metadata={NOTE: json.dumps({})})
+    except safetensors.SafetensorError as error:
+        raise OSError(None, str(error)) from None
+
+
+def _flat(groups: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
+    return {
         f"{group}|{name}": tensor.detach().contiguous()
         for group, tensors in groups.items()
         for name, tensor in tensors.items()
     }
-    return safetensors.torch.save(flat, metadata={NOTE: json.dumps(dict(note or {}))})
 
 
 def unpack(data: bytes) -> tuple[dict[str, Tensors], dict[str, Any]]:
