@@ -168,6 +168,7 @@ DAMAGE = {
 def test_a_damaged_file_is_compiled_again(own_cache, damage):
     """In a process of its own: loading some of these would end it."""
     whole = own_cache.read_bytes()
+    own_cache.unlink()  # another file under its name: this process has loaded the old one
     own_cache.write_bytes(DAMAGE[damage](whole))
     code = "import torch; from rebafl import kernels; print(kernels.name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
