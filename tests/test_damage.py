@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import lines, run_toy, same_bits, weights
-from rebafl import cli
+from rebafl import cli, rounds
 from rebafl.errors import UserError
+from rebafl.machine import machine
 from rebafl.record import Record, earlier_points
 
 FLIPS, FEW = 15, 3  # for each file; for one of many alike
@@ -146,3 +147,45 @@ def test_going_back_needs_a_run_of_one_s_own(tmp_path, toy):
     run = run_toy(tmp_path / "r", toy)
     with run.locked(), pytest.raises(UserError, match="is being written"):
         CliRunner().invoke(cli.app, ["rollback", str(run.path)], catch_exceptions=False)
+
+
+def test_a_kill_after_a_discarded_round_leaves_no_states_that_are_taken_for_its_own(tmp_path, toy, monkeypatch):
+    """The clients of a discarded round handed in states: they must be gone before the round is real."""
+    changes = {"algorithm": "scaffold", "participation": {"kind": "bernoulli", "p": 0.5}}
+    next_server = rounds._next_server
+
+    def discard_second(experiment, number, server, uploads):
+        return (server, "on purpose") if number == 2 else next_server(experiment, number, server, uploads)
+
+    monkeypatch.setattr(rounds, "_next_server", discard_second)
+    whole = run_toy(tmp_path / "whole", toy, rounds=4, **changes)
+    with monkeypatch.context() as patch:
+
+        def killed(record):
+            if record.round == 2:
+                raise KeyboardInterrupt
+
+        patch.setattr(Record, "_remove_earlier", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_toy(tmp_path / "r", toy, rounds=4, **changes)
+    resumed = run_toy(tmp_path / "r", toy, rounds=4, **changes)
+    assert lines(resumed.path) == lines(whole.path)
+    assert same_bits(weights(resumed), weights(whole))
+
+
+def test_the_checkpoint_of_another_run_is_not_taken(tmp_path, toy):
+    mine, other = (run_toy(tmp_path / str(seed), toy, seed=seed) for seed in (0, 1))
+    shutil.rmtree(mine.checkpoint)
+    shutil.copytree(other.checkpoint, mine.checkpoint)
+    shutil.copy(other.path / "rounds.jsonl", mine.path / "rounds.jsonl")
+    with pytest.raises(UserError, match="that of a run with other settings"):
+        run_toy(mine.path, toy, seed=0, rounds=5)
+
+
+def test_facts_of_rounds_that_were_rolled_back_are_forgotten(tmp_path, toy, monkeypatch):
+    facts = machine()
+    run_toy(tmp_path / "r", toy, rounds=3)
+    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"torch": "9.9"})
+    run = run_toy(tmp_path / "r", toy, rounds=6)
+    rounds.roll_back(Record(run.path), 2)
+    assert run.environment()["went_on_with"] == [{"after_round": 2, "rolled_back_from": 6}]

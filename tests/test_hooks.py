@@ -135,8 +135,8 @@ LINE = {"round": 3, "active": [0, 1], "lost": [], "refused": {}, "updated": Fals
         ({"lost": [0, 1]}, "no upload arrived"),
         ({"refused": {"0": "x", "1": "y"}}, "all 2 uploads were refused"),
         ({"lost": [0], "refused": {"1": "y"}}, "the only upload was refused"),
-        ({"discarded": "head.bias holds NaN"}, "the aggregate was not finite: head.bias holds NaN"),
-        ({"refused": {"0": "x"}, "discarded": "w holds NaN"}, "the aggregate was not finite: w holds NaN"),
+        ({"discarded": "head.bias holds NaN"}, "the new model was discarded: head.bias holds NaN"),
+        ({"refused": {"0": "x"}, "discarded": "w holds NaN"}, "the new model was discarded: w holds NaN"),
     ],
 )
 def test_a_round_without_a_new_model_says_why(facts, reason):
@@ -164,7 +164,7 @@ class Double(Algorithm):
     [
         ("double()", 2, r"own:Double gave back from aggregate\(\) .* is torch\.float64"),
         ("nonsense()", 2, r"own:Double failed in aggregate\(\) at .*own\.py:11 \(AttributeError"),
-        ("mul(float('inf'))", 0, r"Round 1: the aggregate was not finite: \S+ holds NaN or infinity"),
+        ("mul(float('inf'))", 0, r"Round 1: the new model was discarded: \S+ holds NaN or infinity"),
     ],
 )
 def test_on_the_command_line(tmp_path, what, code, said):

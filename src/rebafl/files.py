@@ -91,6 +91,7 @@ def sync(path: Path) -> None:
 _held: set[Path] = set()
 _guard = threading.Lock()
 """Which folders this process has locked: the system's locks keep out other processes, but not other threads."""
+os.register_at_fork(after_in_child=_held.clear)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from .sealed import seal, unseal
 from .tensors import Tensors, save, unpack
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
+SETTINGS_DIGEST = "settings_sha256"  # in environment.json
 CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)(?:-([0-9a-f]{32}))?\.safetensors")
 SERVER_FILE = re.compile(r"server-(\d+)\.safetensors")
 EARLIER_FILE = re.compile(r"manifest-(\d+)\.json")
@@ -46,8 +47,8 @@ CONFIG_DIGEST = re.compile(r"# sha256 of the lines above: ([0-9a-f]{64})\n\Z")
 class Manifest:
     """What a round left: how far it is, and the digests of all that goes on from there.
 
-    `rounds` and `server` are SHA-256, `states` is that of the names of all client states, which hold their own.
-    Runs of earlier versions have none: theirs are empty, and not checked.
+    `rounds` and `server` are SHA-256, `states` is that of the names of all client states, which hold their own;
+    `settings` says whose run it is. Runs of earlier versions have none: theirs are empty, and not checked.
     """
 
     round: int = 0
@@ -56,6 +57,7 @@ class Manifest:
     rounds: str = ""
     server: str = ""
     states: str = ""
+    settings: str = ""
 
 
 COUNTS = ("round", "bytes", "clients")
@@ -91,6 +93,7 @@ class Record:
         self._states: dict[int, ClientState] = {}
         self._states_mark = 0
         self._pending: dict[int, ClientState] = {}
+        self._settings = ""
 
     @property
     def begun(self) -> bool:
@@ -119,7 +122,9 @@ class Record:
         self.write_config(config)
         self.write_environment(environment)
         sync(self.path)
-        self._write_manifest(Manifest(rounds=self._rounds_hash.hexdigest(), states=_states_digest(0)))
+        self._settings = str(environment.get(SETTINGS_DIGEST, ""))
+        digests = (self._rounds_hash.hexdigest(), "", _states_digest(0))
+        self._write_manifest(Manifest(0, 0, 0, *digests, self._settings))
         sync(self.checkpoint)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -170,6 +175,9 @@ class Record:
         """Stand at the last committed round, with all later traces removed. Look at everything else first."""
         manifest = self._manifest()
         states = self._committed_states(manifest)
+        self._settings = str(self.environment().get(SETTINGS_DIGEST, ""))
+        if manifest.settings not in ("", self._settings):
+            raise self._damaged("checkpoint", "it is that of a run with other settings")
         self._rounds_hash = hashlib.sha256(self._committed_lines(manifest))
         self._states, self._states_mark, self._pending = states, _mark_of(states.values()), {}
         self.round, self._length = manifest.round, manifest.bytes
@@ -226,29 +234,37 @@ class Record:
         sync(self.checkpoint)
         self._keep_earlier(stateful=count > 0)
         digests = (rounds_hash.hexdigest(), server_digest, _states_digest(mark))
-        self._write_manifest(Manifest(round, length, count, *digests))
+        if not keep_states:  # before the round is real: after that they would be taken for its own
+            self._remove(saved.file for saved in self._pending.values())
+        self._write_manifest(Manifest(round, length, count, *digests, self._settings))
         sync(self.checkpoint)
-        dropped = [] if keep_states else list(self._pending.values())
         self.round, self._length, self._rounds_hash = round, length, rounds_hash
         self._states |= new
         self._states_mark, self._pending = mark, {}
-        self._remove_stale([saved.file for saved in [*replaced, *dropped]])
+        self._remove(saved.file for saved in replaced)
+        self._remove_earlier()
 
     def points(self) -> list[int]:
         """The rounds that the run can be rolled back to."""
         matches = (EARLIER_FILE.fullmatch(path.name) for path in self.checkpoint.glob("manifest-*"))
         return sorted(number for match in matches if match and (number := int(match[1])) < self._manifest().round)
 
-    def roll_back(self, round: int) -> None:
-        """Go back to an earlier round that was kept; what came after it is removed."""
+    def check_point(self, round: int) -> Manifest:
+        """What an earlier round left, if it was kept and is undamaged."""
         points = self.points()
         if round not in points:
             kept = ", ".join(map(str, points)) or "none (those of runs with client states are not)"
             raise UserError(f"{self.path} cannot go back to round {round}; rounds that were kept: {kept}.")
         earlier = self._read_manifest(f"manifest-{round}.json")
+        if earlier.round != round:
+            raise self._damaged(f"checkpoint/manifest-{round}.json", f"it is that of round {earlier.round}")
         self._committed_lines(earlier)
         self._server(earlier)
-        self._write_manifest(earlier)
+        return earlier
+
+    def roll_back(self, round: int) -> None:
+        """Go back to an earlier round that was kept; what came after it is removed."""
+        self._write_manifest(self.check_point(round))
         sync(self.checkpoint)
         self.resume()
 
@@ -260,13 +276,15 @@ class Record:
             with suppress(OSError):  # a file system without hard links has no earlier rounds
                 os.link(self.checkpoint / MANIFEST, kept)
 
-    def _remove_stale(self, files: Iterable[str]) -> None:
+    def _remove_earlier(self) -> None:
+        """Remove the points that are not kept any longer."""
         kept = earlier_points(self.round) if not self._states else set()
+        for round in ({self.round - 1} | earlier_points(self.round - 1)) - kept:
+            self._remove([f"server-{round}.safetensors", f"manifest-{round}.json"])
+
+    def _remove(self, files: Iterable[str]) -> None:
         for name in files:
             (self.checkpoint / name).unlink(missing_ok=True)
-        for round in ({self.round - 1} | earlier_points(self.round - 1)) - kept:
-            for name in (f"server-{round}.safetensors", f"manifest-{round}.json"):
-                (self.checkpoint / name).unlink(missing_ok=True)
 
     def _manifest(self) -> Manifest:
         return self._read_manifest(MANIFEST)
@@ -288,7 +306,10 @@ class Record:
 
     def _rounds_file(self) -> bytes:
         path = self.path / ROUNDS
-        return path.read_bytes() if path.exists() else b""
+        try:
+            return path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise self._damaged(ROUNDS, error.strerror) from None
 
     def _committed_lines(self, manifest: Manifest) -> bytes:
         data = self._rounds_file()[: manifest.bytes]

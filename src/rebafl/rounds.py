@@ -26,7 +26,7 @@ from .hooks import checked_server, checked_weights
 from .machine import changed_facts, machine
 from .origin import NEED_A_WORD, OWN_CODE, WENT_ON, doubts, latest, sentence
 from .participation import Roster
-from .record import CONFIG, Record
+from .record import CONFIG, SETTINGS_DIGEST, Record
 from .settings import KEPT_APART, Settings, differences
 from .spool import Spool
 from .tensors import Tensors, size
@@ -96,7 +96,7 @@ def open_record(
         )
     if facts.get("data_sha256") != experiment.work.data.digest:
         raise UserError(f"{record.path} was run on other data than {settings.dataset} holds now; restore the data.")
-    if facts.get("settings_sha256") != settings.digest:
+    if facts.get(SETTINGS_DIGEST) != settings.digest:
         raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
     now = {**machine(), **_own_code(experiment)}
     unfinished = 0 < len(record.rounds()) < settings.rounds
@@ -124,10 +124,10 @@ def roll_back(record: Record, round: int) -> None:
     """Take a run back to an earlier round; what came after it is removed, and the record says so."""
     before = len(record.rounds())
     facts = record.environment()
+    record.check_point(round)
+    kept = [change for change in facts.get(WENT_ON, []) if change["after_round"] < round]
+    record.write_environment(facts | {WENT_ON: [*kept, {"after_round": round, "rolled_back_from": before}]})
     record.roll_back(round)
-    record.write_environment(
-        facts | {WENT_ON: [*facts.get(WENT_ON, []), {"after_round": round, "rolled_back_from": before}]}
-    )
 
 
 def _restored(record: Record, first: Server) -> Server:
@@ -278,7 +278,7 @@ def _environment(experiment: Experiment) -> Plain:
         **machine(),
         **_own_code(experiment),
         "data_sha256": experiment.work.data.digest,
-        "settings_sha256": experiment.settings.digest,
+        SETTINGS_DIGEST: experiment.settings.digest,
         "inputs": plain(experiment.work.data.inputs),
         "warnings": list(experiment.warnings),
     }

@@ -24,7 +24,10 @@ def seal(text: str) -> bytes:
 
 def unseal(data: bytes) -> tuple[dict[str, Any], bool]:
     """The object without its seal, and whether it had one. Raises `ValueError` for what is damaged."""
-    loaded = json.loads(data)
+    try:
+        loaded = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(loaded, dict):
         raise ValueError("it is no table of values")
     if SEAL not in loaded:

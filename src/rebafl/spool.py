@@ -39,6 +39,8 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if "file" in self.__dict__:
+            self.file.truncate(0)  # a worker that was forked meanwhile has it open, too
         self._stack.close()
 
     @cached_property

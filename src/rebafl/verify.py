@@ -19,7 +19,7 @@ from .data import check_name
 from .errors import UserError, exists
 from .experiment import Say
 from .machine import machine
-from .origin import latest
+from .origin import OWN_CODE, latest, own_code
 from .paper.items import Item, Scale, cells_of
 from .paper.results import curves_of, file_of, read_file, seeds_kept
 from .record import Record, open_run
@@ -165,7 +165,9 @@ def repeat(
     apart = _apart(kept.record.server(), record.server()) if kept.record and whole else None
     if first is None and apart:
         first = Difference(settings.rounds, "weights", None, None)
-    return Verdict(kept.path, settings.rounds, kept.rounds, first, largest, apart, other_facts(kept.environment))
+    return Verdict(
+        kept.path, settings.rounds, kept.rounds, first, largest, apart, other_facts(kept.environment, kept.settings)
+    )
 
 
 def _same_data(kept: Kept, record: Record) -> None:
@@ -211,7 +213,7 @@ def _apart(recorded: Mapping[str, Tensors], found: Mapping[str, Tensors]) -> flo
     return max((float((there[n].double() - here[n].double()).abs().max()) for n in unlike), default=0.0)
 
 
-def other_facts(environment: Plain) -> dict[str, tuple[Any, Any]]:
+def other_facts(environment: Plain, settings: Settings) -> dict[str, tuple[Any, Any]]:
     """What a record says of its machine, code and versions that is otherwise here."""
-    recorded, here = flatten(latest(environment)), flatten(machine())
+    recorded, here = flatten(latest(environment)), flatten({**machine(), OWN_CODE: own_code(settings)})
     return {name: (recorded[name], value) for name, value in here.items() if recorded.get(name, value) != value}

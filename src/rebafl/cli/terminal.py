@@ -136,7 +136,7 @@ class Display:
 def why_unchanged(line: Mapping[str, Any]) -> str:
     """Why a round brought no new model."""
     if "discarded" in line:
-        return f"the aggregate was not finite: {line['discarded']}"
+        return f"the new model was discarded: {line['discarded']}"
     if refused := len(line["refused"]):
         return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
     return "no upload arrived"

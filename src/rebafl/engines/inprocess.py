@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from ..aggregate import Upload
 from ..algorithm import Sent
 from ..evaluate import Score, chunks, score_chunk, total
 from ..local import keep_memory
@@ -26,7 +28,7 @@ class InProcess:
             except Exception as error:  # one failed client must not stop the others
                 yield Outcome(client, failure=failure_text(error))
             else:
-                yield Outcome(client, upload, after)
+                yield Outcome(client, _apart(upload), after)
 
     def score(self, weights: Tensors) -> Score:
         load_weights(self.net, weights)
@@ -35,3 +37,9 @@ class InProcess:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _apart(upload: Upload) -> Upload:
+    """A copy: an algorithm may hand out a tensor of the model itself, with which the next client trains."""
+    change, shared = ({n: t.detach().clone() for n, t in part.items()} for part in (upload.change, upload.shared))
+    return replace(upload, change=change, shared=shared)

@@ -6,8 +6,8 @@ A client's weight in the mean is what it says of itself, so it may say it only o
     fixed    what a client's first accepted upload said holds for the whole run
     free     a client may say something else in every round
 
-What was said first is kept in the run directory, one line a client. If the data of a device have changed for good
-reason, its line can be removed while the server is down.
+What was said first is kept in the run directory, one line a client, each with a digest. If the data of a device have
+changed for good reason, its line can be removed while the server is down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 
 from ..aggregate import Upload
 from ..errors import UserError
-from ..files import write_whole
+from ..files import sha256, write_whole
 from ..partition import Split
 
 TABLE = "counts.json"
@@ -45,7 +45,9 @@ class Census:
         """Uploads with these counts were accepted."""
         if self.rule == "fixed" and (new := {client: said[client] for client in said if client not in self.first}):
             self.first |= new
-            rows = ",\n".join(f'"{client}": {json.dumps(counts)}' for client, counts in sorted(self.first.items()))
+            rows = ",\n".join(
+                f'"{n}": {json.dumps([each, _digest(n, each)])}' for n, each in sorted(self.first.items())
+            )
             write_whole(self.file, f"{{\n{rows}\n}}\n".encode())
 
     def _expected(self, client: int) -> list[int] | None:
@@ -57,10 +59,18 @@ class Census:
     def _read(self) -> dict[int, list[int]]:
         try:
             entries = json.loads(self.file.read_text(encoding="utf-8"))
-            return {int(client): [int(count) for count in counts] for client, counts in entries.items()}
+            found = {int(client): [int(count) for count in counts] for client, (counts, _) in entries.items()}
+            for client, counts in found.items():
+                if entries[str(client)][1] != _digest(client, counts):
+                    raise ValueError(f"the digest of client {client} does not fit its counts")
+            return found
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise UserError(
                 f"{self.file} is damaged ({error}); restore it, or remove it, and clients are counted anew."
             ) from None
+
+
+def _digest(client: int, counts: list[int]) -> str:
+    return sha256(f"{client} {counts}".encode())[:16]

@@ -137,7 +137,7 @@ class Federation:
         self.run = str(record.environment()[FEDERATION]["run"])
         self.last_taken = {client: line["round"] for line in record.rounds() for client in taken(line)}
         self.in_vain = 0
-        self.wary = False
+        self.wary = any("discarded" in line for line in record.rounds())
         self.began, self.first = time.perf_counter(), record.round
         samples = options.max_samples or len(experiment.work.data.y_train)
         self.checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
@@ -154,12 +154,10 @@ class Federation:
             notes = self._collect(number, intake, self._orders(server, number, asked))
             missing = notes.get("missing", {})
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
+            # before the round is committed: a server that dies in between must not forget what a client said
+            self.census.settle({upload.client: upload.counts.tolist() for upload in intake.uploads})
             server, line = close_round(intake, self.engine, who, began, notes)
-            accepted = taken(line)
-            self.census.settle(
-                {each.client: each.counts.tolist() for each in intake.uploads if each.client in accepted}
-            )
-        self.last_taken |= dict.fromkeys(accepted, number)
+        self.last_taken |= dict.fromkeys(taken(line), number)
         self.wary |= "discarded" in line
         self._report(line)
         if chosen:
