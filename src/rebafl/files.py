@@ -50,12 +50,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_named(path: Path, write: Callable[[Path], None], name: Callable[[str], str]) -> str:
-    """The same for a file that `write` writes, under a name that its SHA-256 gives it; that digest."""
+    """The same for a file that `write` writes, under a name that its SHA-256 gives it; that digest.
+
+    It is flushed to the disk when the caller says so, by `sync`.
+    """
     aside = path.with_name(path.name + ASIDE)
     try:
         write(aside)
         digest = sha256_of_file(aside)
-        sync(aside)
         aside.replace(path.with_name(name(digest)))
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -81,11 +83,14 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 def sync(path: Path) -> None:
     """A file, or the renames in a folder, reach the disk even if the power goes."""
-    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 _held: set[Path] = set()

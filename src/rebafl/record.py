@@ -221,6 +221,8 @@ class Record:
         new = self._pending if keep_states else {}
         path = self.checkpoint / f"server-{round}.safetensors"
         server_digest = write_named(path, partial(save, server), lambda _: path.name)
+        for written in (path, *(self.checkpoint / saved.file for saved in new.values())):
+            sync(written)  # all at once: workers would have to wait for each while they train
         text = (_json(packed(line)) + "\n").encode()
         append(self.path / ROUNDS, text)
         rounds_hash = self._rounds_hash.copy()
