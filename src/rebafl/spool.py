@@ -23,7 +23,7 @@ from torch import Tensor
 from .aggregate import Upload
 from .files import cannot_write
 
-IN_MEMORY = 64 * 2**20  # bytes of uploads that are not worth a file
+IN_MEMORY = 32 * 2**20  # bytes of uploads that are not worth a file
 WORD = 64  # bytes; tensors of any type begin at multiples of it
 
 
