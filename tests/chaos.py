@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from rebafl import simulate
-from rebafl.federation.local import Federation, open_or_create
-from rebafl.flower.options import read_run_config
-from rebafl.record import Record
+from rebafl.federation.app.options import read_run_config
+from rebafl.federation.ops.local import Federation, open_or_create
 from rebafl.report.summary import read_run
+from rebafl.runs.record import Record
 
 NODES, POISONED = 5, 4
 WORDS = "dataset=fashion-mini model=mlp partition=iid partition.clients=5 training.epochs=1 algorithm=rebafl seed=3"
-APP = {"serverapp": "rebafl.flower.server_app:app", "clientapp": "poisoned_app:app"}
+APP = {"serverapp": "rebafl.federation.app.server_app:app", "clientapp": "poisoned_app:app"}
 HOLD = 900.0  # seconds after which a federation that does not go on is given up
 
 

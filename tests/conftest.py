@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from rebafl import Classifier, Data, simulate
+from rebafl.base.tensors import Tensors
 from rebafl.data.arrays import from_arrays
-from rebafl.record import Record
-from rebafl.tensors import Tensors
+from rebafl.runs.record import Record
 
 CLASSES, WIDTH = 4, 6
 

@@ -13,12 +13,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from conftest import make_toy, same_bits
 from rebafl import simulate
 from rebafl.data.arrays import NAMES
-from rebafl.flower import federate as federation
-from rebafl.flower import fetch
-from rebafl.flower.client_app import app as client_app
-from rebafl.flower.federate import federate
-from rebafl.flower.options import read_run_config
-from rebafl.record import Record
+from rebafl.federation.app import federate as federation
+from rebafl.federation.app import fetch
+from rebafl.federation.app.client_app import app as client_app
+from rebafl.federation.app.federate import federate
+from rebafl.federation.app.options import read_run_config
+from rebafl.runs.record import Record
 
 CLIENTS = 4
 CONFIG = {

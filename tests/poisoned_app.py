@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from rebafl.flower.client_app import app as honest
+from rebafl.federation.app.client_app import app as honest
 
 app = ClientApp()
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from rebafl.aggregate import Upload, moved, refusal, weighted_mean
-from rebafl.evaluate import diversity
+from rebafl.algorithms.aggregate import Upload, moved, refusal, weighted_mean
+from rebafl.training.evaluate import diversity
 
 GOOD = {"w": torch.ones(2, 3)}
 COUNTS = torch.tensor([4, 0, 6])

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from conftest import TinyNet, lines, run_toy, same_bits, weights
-from rebafl.algorithm import Batch, Device, Sent, Server, Task, Training
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Batch, Device, Sent, Server, Task, Training
 from rebafl.algorithms.rebafl import ReBaFL
-from rebafl.local import batches, train
-from rebafl.models import weights_of
-from rebafl.rng import generator, torch_stream
+from rebafl.base.rng import generator, torch_stream
+from rebafl.models.contract import weights_of
+from rebafl.training.loop import batches, train
 
 
 def run(tmp_path, toy, name, **algorithm):

@@ -15,21 +15,21 @@ from torch import nn
 
 from conftest import TinyNet, run_toy, same_bits, weights
 from rebafl import Classifier, parameters
-from rebafl.aggregate import Upload, weighted_mean
-from rebafl.algorithm import Algorithm, Batch, Context, Device, Sent, Server, Task, Training, gradients
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.aggregate import Upload, weighted_mean
 from rebafl.algorithms.fedbabu import FedBABU
 from rebafl.algorithms.feddyn import FedDyn
 from rebafl.algorithms.fedlc import FedLC
 from rebafl.algorithms.fedprox import FedProx
 from rebafl.algorithms.fedrs import FedRS
+from rebafl.algorithms.interface import Algorithm, Batch, Context, Device, Sent, Server, Task, Training, gradients
 from rebafl.algorithms.label_smoothing import LabelSmoothing
+from rebafl.algorithms.losses import count_margin
 from rebafl.algorithms.moon import Moon
 from rebafl.algorithms.scaffold import Scaffold
-from rebafl.local import train
-from rebafl.losses import count_margin
-from rebafl.models import weights_of
-from rebafl.rng import generator, torch_stream
+from rebafl.base.rng import generator, torch_stream
+from rebafl.models.contract import weights_of
+from rebafl.training.loop import train
 
 ROUNDS = 4
 
@@ -324,8 +324,8 @@ def test_label_smoothing_by_hand():
 
 
 def test_fedavg_ft_tunes_the_head_only_on_samples_no_client_holds(tmp_path, toy):
-    from rebafl.experiment import prepare
-    from rebafl.settings import make_settings
+    from rebafl.runs.experiment import prepare
+    from rebafl.runs.settings import make_settings
 
     settings = {"algorithm": {"kind": "fedavg-ft", "samples": 6, "epochs": 40, "lr": 0.1}, "training": {"lr": 0.05},
                 "partition": {"clients": 6, "samples": 20}}  # fmt: skip
@@ -350,8 +350,8 @@ def test_fedavg_ft_tunes_the_head_only_on_samples_no_client_holds(tmp_path, toy)
 
 def test_fedavg_ft_repeats_and_leaves_the_body_alone_with_random_layers(toy):
     """Dropout must not make the tuning a matter of luck, and the body's running statistics must not move."""
-    from rebafl.experiment import prepare
-    from rebafl.settings import make_settings
+    from rebafl.runs.experiment import prepare
+    from rebafl.runs.settings import make_settings
 
     class Random(TinyNet):
         def __init__(self):
@@ -372,7 +372,7 @@ def test_fedavg_ft_repeats_and_leaves_the_body_alone_with_random_layers(toy):
 
 
 def test_fedavg_ft_without_enough_samples_is_refused(tmp_path, toy):
-    from rebafl.errors import UserError
+    from rebafl.base.errors import UserError
 
     with pytest.raises(UserError, match="that no client holds"):
         run_toy(tmp_path / "r", toy, algorithm={"kind": "fedavg-ft", "samples": 50})
@@ -391,7 +391,7 @@ data = from_arrays("random", {"x_train": x, "y_train": y, "x_test": x[:100], "y_
 settings = {"model": "cifar-cnn", "algorithm": "scaffold", "rounds": 3, "workers": 1,
             "partition": {"clients": 20000, "samples": 20}, "participation": {"kind": "fraction", "share": 0.001},
             "training": {"epochs": 1}}
-record = rebafl.simulate(settings, sys.argv[1], data=data, model=lambda: rebafl.models.CifarCNN((3, 32, 32), 10))
+record = rebafl.simulate(settings, sys.argv[1], data=data, model=lambda: rebafl.models.contract.CifarCNN((3, 32, 32), 10))
 print(len(list(record.checkpoint.glob("client-*"))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "r"], capture_output=True, text=True, check=True)

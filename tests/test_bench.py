@@ -9,17 +9,17 @@ import torch
 from typer.testing import CliRunner
 
 from rebafl import cli
-from rebafl.algorithm import Sent
+from rebafl.algorithms.interface import Sent
+from rebafl.base.errors import UserError
 from rebafl.bench import scale
 from rebafl.bench.peak import flops_a_sample
 from rebafl.bench.race import PEERS, Contender, contenders, race
 from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
-from rebafl.errors import UserError
-from rebafl.experiment import prepare
-from rebafl.models import FashionCNN
+from rebafl.models.contract import FashionCNN
 from rebafl.report import figures, speed
 from rebafl.report.reference import markdown_table
+from rebafl.runs.experiment import prepare
 
 
 @pytest.fixture(scope="module")

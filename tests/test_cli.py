@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from conftest import lines
 from rebafl import cli
-from rebafl.errors import UserError
-from rebafl.sweep import alternatives
+from rebafl.base.errors import UserError
+from rebafl.runs.sweep import alternatives
 
 QUICK = [
     "dataset=fashion-mini",

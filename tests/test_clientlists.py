@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import make_toy, run_toy
-from rebafl.clientlists import BITS, LONG, packed, unpacked
-from rebafl.files import sha256
-from rebafl.record import Record
-from rebafl.tally import tally
+from rebafl.base.files import sha256
+from rebafl.runs.client_lists import BITS, LONG, packed, unpacked
+from rebafl.runs.record import Record
+from rebafl.runs.tally import tally
 
 MANY = 100_000
 

@@ -14,13 +14,13 @@ from PIL import Image
 from conftest import TOY_SETTINGS, TinyNet
 from rebafl import make_settings, simulate
 from rebafl.algorithms import KINDS
-from rebafl.config import read_toml
+from rebafl.base.config import read_toml
 from rebafl.data import load
-from rebafl.machine import PORTABLE, machine
 from rebafl.paper.results import read_file
+from rebafl.paper.verify import read, repeat
 from rebafl.report.figures import draw_curves
 from rebafl.report.summary import Run, group_runs
-from rebafl.verify import read, repeat
+from rebafl.runs.environment import PORTABLE, machine
 
 REPOSITORY = Path(__file__).parent.parent
 QUICK = REPOSITORY / "results" / "quick"

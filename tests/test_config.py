@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from rebafl.config import build, merge, parameters, parse_assignments, plain, read_toml, write_toml
-from rebafl.errors import UserError
-from rebafl.settings import differences, make_settings
+from rebafl.base.config import build, merge, parameters, parse_assignments, plain, read_toml, write_toml
+from rebafl.base.errors import UserError
+from rebafl.runs.settings import differences, make_settings
 
 
 @parameters

@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 
 from rebafl import data as datasets
+from rebafl.base.errors import UserError
 from rebafl.data import catalog, fetch, formats
 from rebafl.data.arrays import digest, from_arrays
-from rebafl.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 

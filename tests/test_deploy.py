@@ -10,8 +10,8 @@ from PIL import Image
 import rebafl
 from conftest import TinyNet, run_toy
 from rebafl import data as datasets
-from rebafl import deploy
-from rebafl.errors import UserError
+from rebafl.base.errors import UserError
+from rebafl.runs import export as deploy
 
 DATA = datasets.load("fashion-mini")
 

@@ -11,13 +11,13 @@ import torch
 
 from conftest import TinyNet, run_toy, same_bits, weights
 from rebafl.algorithms import KINDS, kind_of, known
-from rebafl.config import parse_assignments
-from rebafl.errors import UserError
+from rebafl.base.config import parse_assignments
+from rebafl.base.errors import UserError
+from rebafl.base.rng import torch_stream
 from rebafl.report.cards import pages, placed
 from rebafl.report.disturbed import account
 from rebafl.report.speed import performance
-from rebafl.rng import torch_stream
-from rebafl.settings import make_settings
+from rebafl.runs.settings import make_settings
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -68,7 +68,7 @@ def test_the_own_algorithm_of_the_documents_runs_and_resumes(example, tmp_path, 
 
 
 def test_what_is_no_algorithm_is_refused():
-    for name in ("math:pi", "nowhere:X", "rebafl.algorithm:Nothing"):
+    for name in ("math:pi", "nowhere:X", "rebafl.algorithms.interface:Nothing"):
         with pytest.raises(UserError, match="algorithm"):
             known(name)
     assert kind_of(KINDS["moon"]()) == "moon"

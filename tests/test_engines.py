@@ -13,9 +13,9 @@ import torch
 import rebafl
 from conftest import TOY_SETTINGS, TinyNet, lines, run_toy, same_bits, weights
 from rebafl import parameters
-from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
-from rebafl.errors import UserError
+from rebafl.algorithms.interface import Algorithm
+from rebafl.base.errors import UserError
 
 
 def run_images(out, workers, **changes):

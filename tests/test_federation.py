@@ -17,16 +17,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 from typer.testing import CliRunner
 
+from rebafl.base.errors import UserError
 from rebafl.cli.main import app
-from rebafl.errors import UserError
-from rebafl.federation import processes
-from rebafl.federation.control import connected
-from rebafl.federation.credentials import make_node_key
-from rebafl.federation.layout import Plan, create, read_plan
-from rebafl.federation.local import Federation, open_or_create
-from rebafl.federation.processes import Started, free_ports, wait_until
+from rebafl.federation.app.members import read_keys
+from rebafl.federation.ops import processes
+from rebafl.federation.ops.control import connected
+from rebafl.federation.ops.credentials import make_node_key
+from rebafl.federation.ops.layout import Plan, create, read_plan
+from rebafl.federation.ops.local import Federation, open_or_create
+from rebafl.federation.ops.processes import Started, free_ports, wait_until
 from rebafl.federation.superlink import guarded
-from rebafl.flower.members import read_keys
 
 BIN = Path(sys.executable).parent
 SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))

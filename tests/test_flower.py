@@ -41,18 +41,18 @@ from fakegrid import (  # noqa: F401
     toy_file,
 )
 from rebafl import UserError
-from rebafl.aggregate import Upload
-from rebafl.algorithm import Sent
 from rebafl.algorithms import KINDS
-from rebafl.config import read_toml
+from rebafl.algorithms.aggregate import Upload
+from rebafl.algorithms.interface import Sent
+from rebafl.base.config import read_toml
 from rebafl.data.arrays import NAMES
-from rebafl.experiment import split_data
-from rebafl.flower.federate import federate
-from rebafl.flower.members import Bound, Claimed, fingerprint, read_members
-from rebafl.flower.options import read_run_config
-from rebafl.flower.records import Malformed, Order, Reply, from_arrays, read_order, read_reply, to_arrays
-from rebafl.machine import machine
-from rebafl.record import Record
+from rebafl.federation.app.federate import federate
+from rebafl.federation.app.members import Bound, Claimed, fingerprint, read_members
+from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.records import Malformed, Order, Reply, from_arrays, read_order, read_reply, to_arrays
+from rebafl.runs.environment import machine
+from rebafl.runs.experiment import split_data
+from rebafl.runs.record import Record
 
 STATEFUL = ("scaffold", "feddyn", "moon")
 WORDS = defaultdict(str, {"fedavg-ft": " algorithm.samples=3"})
@@ -268,9 +268,9 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_loses_nothing(tmp_path, co
 
 def test_another_kind_of_bits_needs_the_word_of_the_run_config(config, monkeypatch):
     facts = machine()
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"bits": "one"})
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"bits": "one"})
     run(config, rounds=1)
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"bits": "other"})
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"bits": "other"})
     with pytest.raises(UserError, match="accept-changes=true"):
         run(config)
     assert len(lines(run(config, **{"accept-changes": True}).path)) == 3

@@ -11,10 +11,10 @@ import torch
 
 from conftest import lines, run_toy
 from rebafl import parameters
-from rebafl.algorithm import Algorithm, Server
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Algorithm, Server
+from rebafl.base.errors import UserError
 from rebafl.cli import terminal
-from rebafl.errors import UserError
 
 
 @parameters
@@ -145,7 +145,7 @@ def test_a_round_without_a_new_model_says_why(facts, reason):
 
 OWN = """
 from rebafl import parameters
-from rebafl.algorithm import Algorithm
+from rebafl.algorithms.interface import Algorithm
 
 @parameters
 class Double(Algorithm):

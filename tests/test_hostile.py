@@ -37,17 +37,17 @@ from fakegrid import (  # noqa: F401
     toy_file,
 )
 from rebafl import UserError
-from rebafl.aggregate import Upload
-from rebafl.flower import fetch
-from rebafl.flower.census import Census
-from rebafl.flower.client_app import app as client_app
-from rebafl.flower.federate import federate
-from rebafl.flower.members import QUESTIONS, Claimed
-from rebafl.flower.options import read_run_config
-from rebafl.flower.peers import standing_out
-from rebafl.flower.records import LONGEST, from_arrays, shown, to_arrays
-from rebafl.record import Record
-from rebafl.rounds import Checks
+from rebafl.algorithms.aggregate import Upload
+from rebafl.federation.app import fetch
+from rebafl.federation.app.census import Census
+from rebafl.federation.app.client_app import app as client_app
+from rebafl.federation.app.federate import federate
+from rebafl.federation.app.members import QUESTIONS, Claimed
+from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.peers import standing_out
+from rebafl.federation.app.records import LONGEST, from_arrays, shown, to_arrays
+from rebafl.runs.record import Record
+from rebafl.runs.rounds import Checks
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\nWARNING"
 

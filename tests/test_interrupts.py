@@ -60,7 +60,7 @@ def test_at_any_moment(tmp_path, kind, delay):
     (tmp_path / "rebafl").write_text(SCRIPT)
     command = ["-m", "rebafl"] if kind == "module" else [tmp_path / "rebafl"]
     started = Started(*command, "run", *WORDS, "workers=2", f"out={tmp_path / 'run'}")
-    started.wait(lambda: "rebafl.interrupts" in started.imported)
+    started.wait(lambda: "rebafl.base.interrupts" in started.imported)
     time.sleep(delay)
     code, err = started.interrupt()
     assert code == 130, err

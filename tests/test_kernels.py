@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebafl import kernels
-from rebafl.kernels import pooled_conv, torch_only
+from rebafl.models import kernels
+from rebafl.models.kernels import pooled_conv, torch_only
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +170,7 @@ def test_a_damaged_file_is_compiled_again(own_cache, damage):
     whole = own_cache.read_bytes()
     own_cache.unlink()  # another file under its name: this process has loaded the old one
     own_cache.write_bytes(DAMAGE[damage](whole))
-    code = "import torch; from rebafl import kernels; print(kernels.name())"
+    code = "import torch; from rebafl.models import kernels; print(kernels.name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "compiled\n")
     assert own_cache.read_bytes() == whole

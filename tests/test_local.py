@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from rebafl.algorithm import Training
-from rebafl.local import SGD
+from rebafl.algorithms.interface import Training
+from rebafl.training.loop import SGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebafl import balanced_softmax, relaxed_balanced_softmax
-from rebafl.losses import log_prior
+from rebafl.algorithms.losses import log_prior
 
 LOGITS = torch.tensor([[1.0, 2.0, -0.5, 0.3], [0.2, -1.0, 0.4, 0.0]])
 LABELS = torch.tensor([1, 0])

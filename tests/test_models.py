@@ -6,8 +6,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import TinyNet, make_toy, run_toy, same_bits, weights
-from rebafl.errors import UserError
-from rebafl.models import CifarCNN, FashionCNN, ModelChoice, extract, load_weights, make_net, part_of, weights_of
+from rebafl.base.errors import UserError
+from rebafl.models.contract import (
+    CifarCNN,
+    FashionCNN,
+    ModelChoice,
+    extract,
+    load_weights,
+    make_net,
+    part_of,
+    weights_of,
+)
 
 
 def textbook(net, x):

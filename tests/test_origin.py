@@ -12,16 +12,17 @@ from typer.testing import CliRunner
 
 import conftest
 from conftest import TOY_SETTINGS, TinyNet, lines, run_toy
-from rebafl import cli, models, simulate
-from rebafl.errors import UserError
-from rebafl.machine import machine
-from rebafl.origin import UNKNOWN, doubts, own_code
-from rebafl.settings import make_settings
+from rebafl import cli, simulate
+from rebafl.base.errors import UserError
+from rebafl.models import contract as models
+from rebafl.runs.environment import machine
+from rebafl.runs.origin import UNKNOWN, doubts, own_code
+from rebafl.runs.settings import make_settings
 
 OWN = """
 from rebafl import parameters
-from rebafl.algorithm import Algorithm
-from rebafl.models import MLP
+from rebafl.algorithms.interface import Algorithm
+from rebafl.models.contract import MLP
 
 @parameters
 class Base(Algorithm):
@@ -112,11 +113,11 @@ def test_before_the_first_finished_round_own_code_may_be_mended(own, tmp_path, t
 
 def test_another_kind_of_bits_needs_a_word_too_and_what_is_not_known_does_not(tmp_path, toy, monkeypatch):
     plain = {name: value for name, value in machine().items() if name != "bits"}
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: plain)
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain)
     run_toy(tmp_path / "r", toy, rounds=1)
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: plain | {"bits": "portable"})
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "portable"})
     run_toy(tmp_path / "r", toy, rounds=2)
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: plain | {"bits": "native"})
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "native"})
     with pytest.raises(UserError, match="bits, 'portable' there and 'native' here"):
         run_toy(tmp_path / "r", toy, rounds=3)
     assert len(lines(tmp_path / "r")) == 2
@@ -153,9 +154,9 @@ def test_whatever_makes_a_model_is_found():
 
 
 SCRIPT = """
-from rebafl.origin import own_code
-from rebafl.models import MLP
-from rebafl.settings import make_settings
+from rebafl.runs.origin import own_code
+from rebafl.models.contract import MLP
+from rebafl.runs.settings import make_settings
 class Net(MLP):
     pass
 print(own_code(make_settings({}), Net)["__main__:Net"])

@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rebafl import cli
+from rebafl.base.errors import UserError
 from rebafl.cli import paper as paper_command
 from rebafl.cli.paper import in_words, parse_time
-from rebafl.errors import UserError
 from rebafl.paper import items, results, runner, verdicts
 from rebafl.paper.items import Claim, Item, cells, cells_of, find_item, find_scale, item_names, printed
 from rebafl.paper.results import Result
-from rebafl.record import Record
 from rebafl.report.paper_figures import look
 from rebafl.report.reproduction import Shown, page
+from rebafl.runs.record import Record
 
 
 @pytest.mark.parametrize("name", item_names())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebafl.errors import UserError
-from rebafl.participation import KINDS, Always, Bernoulli, Fraction, Markov, Persistent, Trace, roster
+from rebafl.base.errors import UserError
+from rebafl.population.participation import KINDS, Always, Bernoulli, Fraction, Markov, Persistent, Trace, roster
 
 SEEDS, ROUNDS = st.integers(0, 2**32), st.integers(1, 300)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebafl.errors import UserError
-from rebafl.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Pathological
+from rebafl.base.errors import UserError
+from rebafl.population.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Pathological
 
 LABELS = np.repeat(np.arange(10), 60)
 SEEDS = st.integers(0, 2**32)

@@ -10,13 +10,14 @@ import pytest
 
 import rebafl
 from conftest import run_toy
-from rebafl import machine, portable
-from rebafl.portable import AVX2, InUse
+from rebafl.base import portable
+from rebafl.base.portable import AVX2, InUse
+from rebafl.runs import environment as machine
 
 needs_avx2 = pytest.mark.skipif(not portable.has_avx2(), reason="this processor has no AVX2")
 PINNED = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR", portable.NATIVE)
 FACTS = (
-    "import json, os; from rebafl.machine import machine; m = machine()\n"
+    "import json, os; from rebafl.runs.environment import machine; m = machine()\n"
     "print(json.dumps([m['bits'], m['instructions']['torch'], os.environ.get('ONEDNN_MAX_CPU_ISA'), m['kernel']]))"
 )
 
@@ -139,7 +140,7 @@ def test_a_run_from_before_these_facts_were_recorded_gets_its_kind_of_bits_and_n
 
 
 @needs_avx2
-@pytest.mark.parametrize("name", ["rebafl.engines.ray_tasks", "rebafl.flower.client_app", "rebafl.bench.ours"])
+@pytest.mark.parametrize("name", ["rebafl.engines.ray_tasks", "rebafl.federation.app.client_app", "rebafl.bench.ours"])
 def test_whichever_module_comes_first_torch_finds_it_set(name):
     """What a worker of a running Ray cluster, a node or a benchmark imports: seen when torch is first asked for."""
     code = (

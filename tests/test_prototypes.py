@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebafl import class_prototypes, transfer_features
-from rebafl.prototypes import cycled_targets, mean_prototypes, within_class_std
+from rebafl.algorithms.prototypes import cycled_targets, mean_prototypes, within_class_std
 
 
 def random(*shape, seed=0):

@@ -9,12 +9,12 @@ import pytest
 
 from conftest import TinyNet, lines, run_toy, same_bits, weights
 from rebafl.algorithms import KINDS
-from rebafl.config import parse_assignments
+from rebafl.base.config import parse_assignments
+from rebafl.base.errors import UserError
 from rebafl.engines.ray_tasks import connected
-from rebafl.errors import UserError
-from rebafl.record import Record
-from rebafl.simulate import simulate
-from rebafl.sweep import grid, run_on_ray
+from rebafl.runs.record import Record
+from rebafl.runs.simulate import simulate
+from rebafl.runs.sweep import grid, run_on_ray
 from test_engines import Sabotage, run_images
 
 pytestmark = [

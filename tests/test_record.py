@@ -16,13 +16,14 @@ import pytest
 import torch
 
 from conftest import lines, run_toy, same_bits, weights
-from rebafl import parameters, record
-from rebafl.algorithm import Algorithm
+from rebafl import parameters
 from rebafl.algorithms import KINDS
-from rebafl.errors import UserError
-from rebafl.files import is_locked, sha256
-from rebafl.machine import machine
-from rebafl.tensors import pack
+from rebafl.algorithms.interface import Algorithm
+from rebafl.base.errors import UserError
+from rebafl.base.files import is_locked, sha256
+from rebafl.base.tensors import pack
+from rebafl.runs import record
+from rebafl.runs.environment import machine
 
 
 @parameters
@@ -136,10 +137,10 @@ def test_going_on_with_other_versions_is_noted(tmp_path, toy, monkeypatch):
     run_toy(out, toy, rounds=2)
     assert record.Record(out).environment() == begun
     facts = machine()
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts | {"torch": "9.9"})
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"torch": "9.9"})
     run_toy(out, toy, rounds=3)
     run_toy(out, toy, rounds=4)
-    monkeypatch.setattr("rebafl.rounds.machine", lambda: facts)
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts)
     run_toy(out, toy, rounds=5)
     changes = [{"after_round": 2, "torch": "9.9"}, {"after_round": 4, "torch": facts["torch"]}]
     assert record.Record(out).environment() == begun | {"went_on_with": changes}
@@ -152,7 +153,7 @@ def test_only_changed_code_marks_a_commit(tmp_path, monkeypatch):
         identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         return subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True, text=True)
 
-    monkeypatch.setattr("rebafl.machine.SOURCE", tmp_path)
+    monkeypatch.setattr("rebafl.runs.environment.SOURCE", tmp_path)
     assert machine()["commit"] == "", "an installed package"
     for name in ("src/code.py", "results/cell.json"):
         (tmp_path / name).parent.mkdir()
@@ -241,7 +242,7 @@ def test_two_processes_cannot_write_one_run(tmp_path):
     first = record.Record(tmp_path / "r")
     with first.locked():
         code = (
-            "import sys; from pathlib import Path; from rebafl import UserError; from rebafl.record import Record\n"
+            "import sys; from pathlib import Path; from rebafl import UserError; from rebafl.runs.record import Record\n"
             f"try:\n  with Record(Path({str(tmp_path / 'r')!r})).locked(): pass\n"
             "except UserError as e: sys.exit(str(e))"
         )
@@ -375,7 +376,7 @@ def test_two_threads_cannot_write_one_run(tmp_path, toy):
         with ThreadPoolExecutor(1) as other, pytest.raises(UserError, match="another process or thread"):
             other.submit(run_toy, tmp_path / "r", toy).result()
         assert is_locked(tmp_path / "r")
-        code = f"from pathlib import Path; from rebafl import files; print(files.is_locked(Path({str(first.path)!r})))"
+        code = f"from pathlib import Path; from rebafl.base import files; print(files.is_locked(Path({str(first.path)!r})))"
         seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert seen.strip() == "True", "another process still sees it locked"
     assert not is_locked(tmp_path / "r")

@@ -24,11 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from rebafl.base.rng import generator
 from rebafl.data import Data, from_torch, load
-from rebafl.models import BUILT_IN, Classifier
-from rebafl.rng import generator
-from rebafl.settings import make_settings
-from rebafl.simulate import Experiment, prepare, simulate
+from rebafl.models.contract import BUILT_IN, Classifier
+from rebafl.runs.settings import make_settings
+from rebafl.runs.simulate import Experiment, prepare, simulate
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rebafl.rng import generator, key, torch_stream
+from rebafl.base.rng import generator, key, torch_stream
 
 
 def test_each_of_the_four_parts_matters_and_nothing_else():

@@ -13,16 +13,16 @@ import safetensors.numpy
 import torch
 
 from conftest import TinyNet, run_toy
-from rebafl import deploy
+from rebafl.base.errors import UserError
+from rebafl.base.sealed import seal, unseal
+from rebafl.base.tensors import pack
 from rebafl.data import catalog
 from rebafl.data.arrays import digest
-from rebafl.errors import UserError
-from rebafl.flower.keeping import InFolder, recall
-from rebafl.flower.members import Claimed
+from rebafl.federation.app.client_states import InFolder, recall
+from rebafl.federation.app.members import Claimed
 from rebafl.paper import results
 from rebafl.paper.items import cells, find_item, find_scale
-from rebafl.sealed import seal, unseal
-from rebafl.tensors import pack
+from rebafl.runs import export as deploy
 
 TAIL = 100  # bytes at the end, where the seal is: all of their bits are tried
 
@@ -86,7 +86,7 @@ def test_results_of_earlier_versions_are_read_as_they_are(tmp_path, toy):
 def exported(tmp_path, toy):
     run_toy(tmp_path / "run", toy, model=TinyNet, rounds=1)
     model = deploy.from_run(tmp_path / "run", TinyNet)
-    from rebafl.models import ModelChoice
+    from rebafl.models.contract import ModelChoice
 
     # a folder names its model, so one that can be made again by name
     net = deploy.make_net(ModelChoice(kind="mlp"), (6,), 4, 0)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from conftest import lines, run_toy, same_bits, weights
-from rebafl import spool
-from rebafl.aggregate import Upload, weighted_mean
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.aggregate import Upload, weighted_mean
+from rebafl.base.errors import UserError
 from rebafl.bench import scale
-from rebafl.errors import UserError
+from rebafl.runs import spool
 
 
 def upload_of(client, seed):

@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from conftest import run_toy
 from rebafl import cli, parameters
-from rebafl.algorithm import Algorithm
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Algorithm
 from rebafl.paper import items, results
 from rebafl.paper.items import cells, find_item, find_scale
-from rebafl.record import open_run
 from rebafl.report.reproduction import Shown
 from rebafl.report.summary import comparison_table, group_runs, read_run
-from rebafl.tally import Tally, tally
+from rebafl.runs.record import open_run
+from rebafl.runs.tally import Tally, tally
 
 LINES = [
     {"active": [0, 1, 2], "lost": [2], "refused": {"1": "x"}, "updated": True},

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from conftest import run_toy
 from rebafl import cli, make_settings, simulate
-from rebafl.errors import UserError
-from rebafl.files import sha256
+from rebafl.base.errors import UserError
+from rebafl.base.files import sha256
 from rebafl.paper.items import find_item, find_scale
 from rebafl.paper.results import write
-from rebafl.record import Record
-from rebafl.verify import Difference, choose, compare, read, repeat
+from rebafl.paper.verify import Difference, choose, compare, read, repeat
+from rebafl.runs.record import Record
 
 RESULTS = Path(__file__).parent.parent / "results"
 SETTINGS = {

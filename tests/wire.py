@@ -31,8 +31,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from rebafl.federation.credentials import make_node_key
-from rebafl.federation.processes import free_ports
+from rebafl.federation.ops.credentials import make_node_key
+from rebafl.federation.ops.processes import free_ports
 
 PROJECT = """
 [project]
@@ -43,8 +43,8 @@ license = "MIT"
 [tool.flwr.app]
 publisher = "tests"
 [tool.flwr.app.components]
-serverapp = "rebafl.flower.server_app:app"
-clientapp = "rebafl.flower.client_app:app"
+serverapp = "rebafl.federation.app.server_app:app"
+clientapp = "rebafl.federation.app.client_app:app"
 """
 
 

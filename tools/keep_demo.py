@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from rebafl.paper.results import write
-from rebafl.record import open_run
-from rebafl.settings import make_settings
+from rebafl.runs.record import open_run
+from rebafl.runs.settings import make_settings
 
 ROOT = Path(__file__).parent.parent
 

@@ -1,16 +1,18 @@
 """rebafl: train one good classifier across many devices that hold few classes each and keep dropping out."""
 
-from . import interrupts as interrupts  # first: Ctrl-C must not wait until torch is imported
-from . import portable as portable  # then: it sets what torch reads when it computes for the first time
-from .config import parameters
+from .base import interrupts as interrupts  # first: Ctrl-C must not wait until torch is imported
+from .base import portable as portable  # then: it sets what torch reads when it computes for the first time
+
+# isort: split
+from .algorithms.losses import balanced_softmax, relaxed_balanced_softmax
+from .algorithms.prototypes import class_prototypes, transfer_features
+from .base.config import parameters
+from .base.errors import UserError
+from .base.version import VERSION as __version__
 from .data import Data, from_torch
-from .errors import UserError
-from .losses import balanced_softmax, relaxed_balanced_softmax
-from .models import Classifier
-from .prototypes import class_prototypes, transfer_features
-from .settings import Settings, make_settings
-from .simulate import simulate
-from .version import VERSION as __version__
+from .models.contract import Classifier
+from .runs.settings import Settings, make_settings
+from .runs.simulate import simulate
 
 __all__ = [
     "Classifier",

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-from ..algorithm import Algorithm
-from ..config import choices, import_name
-from ..errors import UserError
+from ..base.config import choices, import_name
+from ..base.errors import UserError
 from .bsm_fedavg import BsmFedAvg
 from .fedavg import FedAvg
 from .fedavg_ft import FedAvgFT
@@ -18,6 +17,7 @@ from .feddyn import FedDyn
 from .fedlc import FedLC
 from .fedprox import FedProx
 from .fedrs import FedRS
+from .interface import Algorithm
 from .label_smoothing import LabelSmoothing
 from .moon import Moon
 from .rebafl import ReBaFL
@@ -51,7 +51,7 @@ def installed() -> dict[str, str]:
 def _imported(address: str) -> type[Algorithm]:
     cls = import_name(address, "algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Algorithm) and isinstance(getattr(cls, "name", None), str)):
-        raise UserError(f"algorithm: {address} is not a class with a name, derived from rebafl.algorithm.Algorithm.")
+        raise UserError(f"algorithm: {address} is not a class with a name, derived from rebafl.Algorithm.")
     return cls
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
-from ..config import parameters
-from ..losses import adjusted_cross_entropy, log_prior
-from ..models import Classifier
+from ..base.config import parameters
+from ..models.contract import Classifier
+from .interface import Algorithm, Batch, Context, Costs, Device, Sent
+from .losses import adjusted_cross_entropy, log_prior
 
 
 @parameters

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ..algorithm import Algorithm
-from ..config import parameters
+from ..base.config import parameters
+from .interface import Algorithm
 
 
 @parameters

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Costs, Fit, Server, Training
-from ..config import parameters
+from ..base.config import parameters
+from .interface import Algorithm, Costs, Fit, Server, Training
 
 
 @parameters

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from ..algorithm import Algorithm, Costs
-from ..config import parameters
-from ..models import Part
+from ..base.config import parameters
+from ..models.contract import Part
+from .interface import Algorithm, Costs
 
 
 @parameters

@@ -6,11 +6,11 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from ..aggregate import Upload, moved, weighted_mean
-from ..algorithm import Algorithm, Context, Costs, Device, Sent, Server, Task, gradients
-from ..config import parameters
-from ..models import Classifier, weights_of
-from ..tensors import Tensors
+from ..base.config import parameters
+from ..base.tensors import Tensors
+from ..models.contract import Classifier, weights_of
+from .aggregate import Upload, moved, weighted_mean
+from .interface import Algorithm, Context, Costs, Device, Sent, Server, Task, gradients
 
 H, MEAN = "h/", "mean/"
 

@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent
-from ..config import parameters
-from ..losses import adjusted_cross_entropy, count_margin
-from ..models import Classifier
+from ..base.config import parameters
+from ..models.contract import Classifier
+from .interface import Algorithm, Batch, Context, Costs, Device, Sent
+from .losses import adjusted_cross_entropy, count_margin
 
 
 @parameters

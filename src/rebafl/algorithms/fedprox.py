@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Context, Costs, gradients
-from ..config import parameters
-from ..models import Classifier
+from ..base.config import parameters
+from ..models.contract import Classifier
+from .interface import Algorithm, Context, Costs, gradients
 
 
 @parameters

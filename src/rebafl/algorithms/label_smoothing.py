@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..algorithm import Algorithm, Batch, Context
-from ..config import parameters
-from ..models import Classifier
+from ..base.config import parameters
+from ..models.contract import Classifier
+from .interface import Algorithm, Batch, Context
 
 
 @parameters

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..aggregate import Upload
-from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent, Server
-from ..config import parameters
-from ..models import Classifier, load_weights, weights_of
-from ..tensors import Tensors
+from ..base.config import parameters
+from ..base.tensors import Tensors
+from ..models.contract import Classifier, load_weights, weights_of
+from .aggregate import Upload
+from .interface import Algorithm, Batch, Context, Costs, Device, Sent, Server
 
 
 @parameters

@@ -8,19 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..aggregate import Upload
-from ..algorithm import Algorithm, Batch, Context, Costs, Device, Sent, Server, Task
-from ..config import parameters
-from ..losses import adjusted_cross_entropy, log_prior, weighted_cross_entropy
-from ..models import Classifier
-from ..prototypes import (
-    class_prototypes,
-    cycled_targets,
-    mean_prototypes,
-    transfer_features,
-    within_class_std,
-)
-from ..tensors import Tensors
+from ..base.config import parameters
+from ..base.tensors import Tensors
+from ..models.contract import Classifier
+from .aggregate import Upload
+from .interface import Algorithm, Batch, Context, Costs, Device, Sent, Server, Task
+from .losses import adjusted_cross_entropy, log_prior, weighted_cross_entropy
+from .prototypes import class_prototypes, cycled_targets, mean_prototypes, transfer_features, within_class_std
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from ..aggregate import Upload, moved, weighted_mean
-from ..algorithm import Algorithm, Context, Costs, Device, Sent, Server, Task, Training, gradients
-from ..config import parameters
-from ..models import Classifier
-from ..tensors import Tensors
+from ..base.config import parameters
+from ..base.tensors import Tensors
+from ..models.contract import Classifier
+from .aggregate import Upload, moved, weighted_mean
+from .interface import Algorithm, Context, Costs, Device, Sent, Server, Task, Training, gradients
 
 
 @parameters

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config import parse_assignments, read_toml
-from ..settings import make_settings
-from ..simulate import simulate
-from ..version import VERSION
+from ..base.config import parse_assignments, read_toml
+from ..base.version import VERSION
+from ..runs.settings import make_settings
+from ..runs.simulate import simulate
 
 IN_TURNS = "in-turns"
 

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..algorithm import Sent
-from ..config import Plain
-from ..experiment import prepare
-from ..kernels import torch_only
-from ..local import keep_memory, one_thread
-from ..models import Classifier
-from ..settings import make_settings
+from ..algorithms.interface import Sent
+from ..base.config import Plain
+from ..models.contract import Classifier
+from ..models.kernels import torch_only
+from ..runs.experiment import prepare
+from ..runs.settings import make_settings
+from ..training.loop import keep_memory, one_thread
 
 SIDE = 1024
 TURNS = 9

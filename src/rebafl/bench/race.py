@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from ..config import Plain
+from ..base.config import Plain
+from ..base.errors import UserError
+from ..base.portable import for_others
 from ..engines import cores
-from ..errors import UserError
-from ..experiment import prepare
-from ..machine import machine
-from ..portable import for_others
-from ..settings import Settings
+from ..runs.environment import machine
+from ..runs.experiment import prepare
+from ..runs.settings import Settings
 from . import workload
 from .ours import IN_TURNS
 from .peak import flops_a_sample, gemm_peak

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import Plain, write_toml
-from ..machine import machine
-from ..models import Classifier
-from ..settings import make_settings
+from ..base.config import Plain, write_toml
+from ..models.contract import Classifier
+from ..runs.environment import machine
+from ..runs.settings import make_settings
 from .stopwatch import Listen, Timing, measure
 
 FEW, MANY, ACTIVE = 1_000, 100_000, 100

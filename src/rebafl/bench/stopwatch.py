@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from ..errors import UserError
+from ..base.errors import UserError
 
 PAUSE = 0.5  # seconds between two looks at the memory: looking costs time too
 Listen = Callable[[int, int, str], None]

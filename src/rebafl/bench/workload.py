@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import Plain, write_toml
-from ..experiment import Experiment, prepare
-from ..models import weights_of
-from ..rng import generator
-from ..settings import Settings, make_settings
+from ..base.config import Plain, write_toml
+from ..base.rng import generator
+from ..models.contract import weights_of
+from ..runs.experiment import Experiment, prepare
+from ..runs.settings import Settings, make_settings
 
 TRACE, SETTINGS = "trace.csv", "settings.toml"
 LONG = 1_000  # rounds: more than anyone measures

@@ -14,9 +14,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..base.config import Plain
+from ..base.errors import UserError
 from ..bench.stopwatch import Listen
-from ..config import Plain
-from ..errors import UserError
 from .terminal import AsJson, err, out, progress_bar, say, show, write_text
 
 

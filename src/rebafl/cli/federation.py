@@ -13,16 +13,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..config import Plain, parse_assignments
+from ..base.config import Plain, parse_assignments
+from ..base.errors import UserError
 from ..data import check_name
-from ..errors import UserError
-from ..federation.layout import PORT, Plan, create
-from ..federation.local import Federation, open_or_create
-from ..federation.runs import need_submitted
-from ..flower.options import WORDS, Options, read_run_config
-from ..record import Record
-from ..rounds import check_same
-from ..settings import Settings
+from ..federation.app.options import WORDS, Options, read_run_config
+from ..federation.ops.layout import PORT, Plan, create
+from ..federation.ops.local import Federation, open_or_create
+from ..federation.ops.submission import need_submitted
+from ..runs.record import Record
+from ..runs.rounds import check_same
+from ..runs.settings import Settings
 from .terminal import HELP, AsJson, Display, out, say, show
 
 app = typer.Typer(

@@ -14,20 +14,21 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from .. import deploy, interrupts
 from ..algorithms import KINDS as ALGORITHMS
-from ..config import Plain, describe, parse_assignments, read_toml, write_toml
+from ..base import interrupts
+from ..base.config import Plain, describe, parse_assignments, read_toml, write_toml
+from ..base.errors import UserError, exists
+from ..base.version import VERSION
 from ..data import KNOWN, check_name, image_size, load, whereabouts
-from ..errors import UserError, exists
-from ..experiment import split_data
-from ..record import CONFIG, Record, open_run
 from ..report.cards import first_line
 from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run
-from ..rounds import roll_back
-from ..settings import Settings, make_settings
-from ..simulate import OWN_MODEL
-from ..sweep import Cell, check_code, grid, rounds_done, run_on_ray
-from ..version import VERSION
+from ..runs import export as deploy
+from ..runs.experiment import split_data
+from ..runs.record import CONFIG, Record, open_run
+from ..runs.rounds import roll_back
+from ..runs.settings import Settings, make_settings
+from ..runs.simulate import OWN_MODEL
+from ..runs.sweep import Cell, check_code, grid, rounds_done, run_on_ray
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command

@@ -13,14 +13,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..config import Plain
-from ..errors import UserError
+from ..base.config import Plain
+from ..base.errors import UserError
 from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_names, scale_names
 from ..paper.results import finished, missing
 from ..paper.runner import Forecast, OutOfTime, Pace, all_left, run_cell, slower
-from ..record import Record
-from ..simulate import Listener
-from ..verify import choose
+from ..paper.verify import choose
+from ..runs.record import Record
+from ..runs.simulate import Listener
 from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show, write_text
 from .verify import Rounds, Work, verify_all
 

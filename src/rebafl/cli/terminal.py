@@ -20,11 +20,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import UserError
-from ..record import Record
-from ..settings import Settings
-from ..simulate import simulate
-from ..sweep import rounds_done
+from ..base.errors import UserError
+from ..runs.record import Record
+from ..runs.settings import Settings
+from ..runs.simulate import simulate
+from ..runs.sweep import rounds_done
 
 out, err = Console(), Console(stderr=True)
 HELP = {"help_option_names": ["-h", "--help"]}

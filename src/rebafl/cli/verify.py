@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..verify import Kept, Verdict, read, repeat
+from ..paper.verify import Kept, Verdict, read, repeat
 from .terminal import AsJson, Display, in_words, out, say, show
 
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Only the first so many rounds; 0: all.")]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config import choices
-from ..errors import UserError, exists
+from ..base.config import choices
+from ..base.errors import UserError, exists
 from .arrays import Data, Inputs
 from .catalog import KNOWN, load_known, whereabouts
 from .own import from_torch, image_size, load_folder, load_npz, read_image

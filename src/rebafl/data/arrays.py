@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..config import parameters
-from ..errors import UserError
+from ..base.config import parameters
+from ..base.errors import UserError
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, height, width, channels)."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from ..errors import UserError
-from ..files import cache_folder
+from ..base.errors import UserError
+from ..base.files import cache_folder
 from . import fetch, formats
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
 

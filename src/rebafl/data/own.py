@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from ..errors import UserError
+from ..base.errors import UserError
 from .arrays import NAMES, Arrays, Data, check, from_arrays
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}

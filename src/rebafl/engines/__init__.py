@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Literal
 
+from .engine import Engine, Outcome, StateOf, Work
 from .inprocess import InProcess
-from .processes import Processes
 from .ray_tasks import RayTasks
-from .work import Engine, Outcome, StateOf, Work
+from .workers import Processes
 
 __all__ = [
     "Engine",

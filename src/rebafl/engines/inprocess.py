@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..aggregate import Upload
-from ..algorithm import Sent
-from ..evaluate import Score, chunks, score_chunk, total
-from ..local import keep_memory
-from ..models import load_weights
-from ..tensors import Tensors
-from .work import Outcome, StateOf, Work, failure_text
+from ..algorithms.aggregate import Upload
+from ..algorithms.interface import Sent
+from ..base.tensors import Tensors
+from ..models.contract import load_weights
+from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.loop import keep_memory
+from .engine import Outcome, StateOf, Work, failure_text
 
 
 class InProcess:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..aggregate import Upload
-from ..algorithm import Sent
-from ..errors import UserError
-from ..evaluate import Score, chunks, score_chunk, total
-from ..local import keep_memory
-from ..models import load_weights
-from ..tensors import Tensors, pack, unpack
-from .work import Outcome, StateOf, Work, failure_text
+from ..algorithms.aggregate import Upload
+from ..algorithms.interface import Sent
+from ..base.errors import UserError
+from ..base.tensors import Tensors, pack, unpack
+from ..models.contract import load_weights
+from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.loop import keep_memory
+from .engine import Outcome, StateOf, Work, failure_text
 
 TRIES = 3  # how often a job is given out before the client counts as failed
 CHUNKS_A_JOB = 1  # more would leave workers idle at the end

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from ..errors import UserError
-from ..tensors import unpack
+from ..base.errors import UserError
+from ..base.tensors import unpack
+from .engine import Work
 from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
-from .work import Work
 
 AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # nothing sent, no word on GPUs

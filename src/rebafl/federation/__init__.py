@@ -1,1 +1,1 @@
-"""What does it take to run a federation on real machines? Keys, processes, and someone to look after them."""
+"""How does a run go over real machines? `app` is what Flower runs on them, `ops` starts and looks after it all."""

@@ -20,10 +20,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ..flower.members import read_keys
-from .control import Link, register
-from .layout import ALLOWED
-from .runs import go_on
+from .app.members import read_keys
+from .ops.control import Link, register
+from .ops.layout import ALLOWED
+from .ops.submission import go_on
 
 FLEET = "/v1/fleet/"
 ORDERS, REPLIES = "/v1/runtime/push-messages", "/v1/fleet/push-messages"

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..config import choices, parse_assignments, read_toml
-from ..errors import UserError
-from ..settings import Settings, make_settings
+from ..base.config import choices, parse_assignments, read_toml
+from ..base.errors import UserError
+from ..runs.settings import Settings, make_settings
 
 HERE = Path(__file__).parent
 OTHERS, EVERY, AT = "others", "every", " @ "

@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ..config import Plain
-from ..errors import UserError
-from ..evaluate import TAIL
-from ..files import write_whole
-from ..record import Record
-from ..sealed import seal, unseal
-from ..settings import Settings
-from ..tally import Tally, tally
+from ..base.config import Plain
+from ..base.errors import UserError
+from ..base.files import write_whole
+from ..base.sealed import seal, unseal
+from ..runs.record import Record
+from ..runs.settings import Settings
+from ..runs.tally import Tally, tally
+from ..training.evaluate import TAIL
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")

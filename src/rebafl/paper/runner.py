@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..algorithm import Sent
+from ..algorithms.interface import Sent
 from ..data import Data, load
 from ..engines import cores, start_engine
-from ..experiment import Experiment, prepare
-from ..local import one_thread
-from ..simulate import Listener, simulate
+from ..runs.experiment import Experiment, prepare
+from ..runs.simulate import Listener, simulate
+from ..training.loop import one_thread
 from .items import Cell
 from .results import keep
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..algorithm import Algorithm
 from ..algorithms import KINDS
-from ..config import describe
+from ..algorithms.interface import Algorithm
+from ..base.config import describe
 from .reference import markdown_table, settings_page
 
 START, END = "<!-- generated: card -->", "<!-- end -->"

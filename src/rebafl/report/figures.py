@@ -16,7 +16,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import UserError
+from ..base.errors import UserError
 from .summary import Group
 
 matplotlib.use("Agg")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .. import participation, partition
-from ..algorithm import Training
-from ..config import describe
-from ..models import ModelChoice
-from ..settings import SECTIONS, Settings
+from ..algorithms.interface import Training
+from ..base.config import describe
+from ..models.contract import ModelChoice
+from ..population import participation, partition
+from ..runs.settings import SECTIONS, Settings
 
 
 def settings_page() -> str:

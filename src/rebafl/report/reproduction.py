@@ -10,7 +10,7 @@ from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
 
-from ..config import Plain
+from ..base.config import Plain
 from ..paper.items import (
     RACE,
     Claim,

@@ -14,13 +14,13 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..config import Plain
-from ..errors import UserError
-from ..evaluate import TAIL
-from ..origin import WENT_ON
-from ..record import open_run
-from ..settings import flatten
-from ..tally import Tally, tally
+from ..base.config import Plain
+from ..base.errors import UserError
+from ..runs.origin import WENT_ON
+from ..runs.record import open_run
+from ..runs.settings import flatten
+from ..runs.tally import Tally, tally
+from ..training.evaluate import TAIL
 
 NOTE = (
     "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "

@@ -1,0 +1,149 @@
+"""What does the server make of uploads? It refuses what cannot be right and averages the rest.
+
+Means are taken over named tensors in client-id order, accumulated in float64 and cast once, so that
+neither the order of arrival nor the number of workers can change a bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..base.tensors import Tensors, size
+
+BLOCK = 2**20  # elements that are computed with at a time
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What leaves a device: how the weights changed, what is shared besides, and the class counts."""
+
+    client: int
+    change: Mapping[str, Tensor]
+    counts: Tensor
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def bytes(self) -> int:
+        return size(self.change) + size(self.shared) + size({"counts": self.counts})
+
+
+def refusal(
+    upload: Upload,
+    change: Tensors,
+    shared: Tensors,
+    classes: int,
+    most_samples: int,
+    most_norm: float = math.inf,
+    most_value: float = math.inf,
+) -> str | None:
+    """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected.
+
+    `most_norm` bounds the Euclidean length of the change of all weights together, `most_value` every number.
+    """
+    counts = upload.counts
+    if counts.shape != (classes,) or counts.dtype != torch.int64:
+        return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
+    each = counts.tolist()  # Python's numbers: a sum of int64 may overflow to something harmless
+    if min(each) < 0 or not 0 < sum(each) <= most_samples:
+        return f"impossible class counts {each}"
+    if reason := mismatch(upload.change, change, most_value):
+        return f"weights: {reason}"
+    if most_norm < math.inf and (norm := length(upload.change)) > most_norm:
+        return f"weights: they moved by {norm:.4g}, more than {most_norm:.4g}"
+    reason = mismatch(upload.shared, shared, most_value)
+    return f"shared values: {reason}" if reason else None
+
+
+def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], most_value: float = math.inf) -> str | None:
+    """How some tensors differ from what they should look like, or None; all must be finite, and not too large."""
+    return unlike(found, expected) or not_finite(found) or _too_large(found, most_value)
+
+
+def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+    """How some tensors differ in names, shapes or types from what they should look like, or None."""
+    if names := sorted(found.keys() ^ expected.keys()):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"missing or unknown {', '.join(names[:3])}{more}"
+    for name, tensor in found.items():
+        like = expected[name]
+        if tensor.shape != like.shape or tensor.dtype != like.dtype:
+            return f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
+    return None
+
+
+def not_finite(found: Mapping[str, Tensor]) -> str | None:
+    """Which of some tensors is not finite, or None."""
+    return next((f"{name} holds NaN or infinity" for name, tensor in found.items() if not _finite(tensor)), None)
+
+
+def _finite(tensor: Tensor) -> bool:
+    """A finite sum has only finite terms; one that is not may still have overflowed, and is looked at closely.
+
+    The close look takes several times the memory of the tensor.
+    """
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def _too_large(found: Mapping[str, Tensor], most_value: float) -> str | None:
+    """Which of some tensors holds a value beyond a bound, or None."""
+    if most_value == math.inf:
+        return None
+    for name, tensor in found.items():
+        if tensor.numel() and (largest := max(abs(float(end)) for end in tensor.aminmax())) > most_value:
+            return f"{name} holds a value of {largest:.4g}, more than {most_value:.4g}"
+    return None
+
+
+def length(tensors: Mapping[str, Tensor]) -> float:
+    """The Euclidean norm of all these tensors as one vector."""
+    return math.sqrt(math.fsum(float(each.to(torch.float64).square().sum()) for each in tensors.values()))
+
+
+def weighted_mean(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensors:
+    """Σ weight * tensor / Σ weight for each name, in the order given, in float64."""
+    return {name: weighted_mean_of(name, tensors, weights) for name in tensors[0]}
+
+
+def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensor:
+    """The same for one name: one tensor at a time is looked at, which may lie on the disk until then."""
+    total = float(sum(weights))
+    mean: Tensor | None = None
+    for each, weight in zip(tensors, weights, strict=True):
+        tensor = each[name]
+        if mean is None:
+            mean = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
+        for into, part in in_blocks(mean, tensor):
+            into.add_(part.to(torch.float64), alpha=weight / total)
+    assert mean is not None
+    return mean
+
+
+def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:
+    """weights + scale * change, cast once; what has no change stays as it is; counters are rounded."""
+    return weights | {name: _moved(weights[name], delta, scale) for name, delta in change.items()}
+
+
+def _moved(weight: Tensor, delta: Tensor, scale: float) -> Tensor:
+    result = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    for into, before, part in in_blocks(result, weight, delta):
+        exact = before + scale * part  # in float64, as the change is
+        into.copy_(exact if weight.is_floating_point() else exact.round())
+    return result
+
+
+def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same elements of tensors of one shape, some at a time: what is computed on the way then takes no more room.
+
+    The first must be contiguous, if it is to be written to.
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    return zip(*(torch.split(each, BLOCK) for each in flat), strict=True)

@@ -1,0 +1,208 @@
+"""What may an algorithm decide? The hooks below; the default of each is FedAvg.
+
+An algorithm is a frozen set of parameters. All that changes while it runs is passed in and handed back:
+the server's state, a client's state, and the context of one client's round. So the same object serves the
+simulator, a cluster and a real federation, and nothing that matters can be missing from a checkpoint.
+
+A whole algorithm, for example: pull every local model towards the one it started from.
+
+    @parameters
+    class Pulled(Algorithm):
+        name = "pulled"
+        strength: float = 0.1
+
+        def correct(self, net, context):
+            for name, parameter, gradient in gradients(net):
+                gradient.add_(parameter.detach() - context.sent.weights[name], alpha=self.strength)
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..base.config import parameters
+from ..base.tensors import Tensors
+from ..models.contract import Classifier, Part, extract, part_of
+from .aggregate import Upload, moved, weighted_mean
+
+
+@parameters
+class Training:
+    """How a device trains: plain SGD, fresh each round."""
+
+    epochs: Annotated[int, Field(ge=1, description="passes over the local data a round (E)")] = 5
+    batch: Annotated[int, Field(ge=1, description="samples a step (B)")] = 50
+    lr: Annotated[float, Field(gt=0, description="learning rate")] = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of SGD")] = 0.5
+    weight_decay: Annotated[float, Field(ge=0, description="weight decay")] = 5e-4
+    transform: Annotated[Literal["none", "crop-flip"], Field(description="random changes to training images")] = "none"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned, in three numbers that both sides know."""
+
+    classes: int
+    features: int
+    clients: int
+
+
+@dataclass(frozen=True)
+class Server:
+    """All that the server knows between two rounds: the weights it will send, and the algorithm's own state."""
+
+    weights: Tensors
+    state: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a client receives."""
+
+    weights: Tensors
+    extra: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a client knows: who it is, its data, and its own state (None the first time).
+
+    `shuffle` is the training loop's random stream, `random` the algorithm's: whether an algorithm draws
+    numbers does not change the order of samples.
+    """
+
+    id: int
+    inputs: Tensor
+    labels: Tensor
+    counts: Tensor
+    black: Tensor
+    training: Training
+    shuffle: np.random.Generator
+    random: np.random.Generator
+    state: Tensors | None = None
+
+    def features(self, net: Classifier) -> Tensor:
+        """The features of all local data under this model: evaluation transforms, no random numbers."""
+        return extract(net, self.inputs)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's samples; `index` are their positions in the device's data."""
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class Context:
+    """One client's round: what it was sent, what it is, and what the algorithm prepared once for all steps."""
+
+    sent: Sent
+    device: Device
+    own: Tensors = field(default_factory=dict)
+
+
+Fit = Callable[[Tensors, Part, Training], Tensors]
+"""Weights, the part to train, and how -> weights after training on the server's own data."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an algorithm needs beyond FedAvg, in words."""
+
+    state: str = "none"
+    communication: str = "none"
+    compute: str = "none"
+
+
+def gradients(net: Classifier) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+    """The parameters being trained, by name, with their gradients."""
+    for name, parameter in net.named_parameters():
+        if parameter.grad is not None:
+            yield name, parameter, parameter.grad
+
+
+@parameters
+class Algorithm(ABC):
+    """Every hook's default is FedAvg. A subclass overrides only what makes it different."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+    costs: ClassVar[Costs] = Costs()
+
+    def server_state(self, net: Classifier, task: Task) -> Tensors:
+        """What the server keeps besides the weights, before the first round."""
+        return {}
+
+    def broadcast(self, server: Server) -> Tensors:
+        """What goes out besides the weights."""
+        return {}
+
+    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+        """Before the first step; `net` holds the received weights and must hold them again afterwards."""
+        return Context(sent, device)
+
+    def trains(self, part: Part) -> bool:
+        """Is this part of the model trained and uploaded?"""
+        return True
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        """The loss of one step."""
+        return F.cross_entropy(net(batch.x), batch.y)
+
+    def correct(self, net: Classifier, context: Context) -> None:
+        """Change the gradients in place, between the backward pass and the step."""
+        return None
+
+    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
+        """After the last step: what leaves the device, and the client's next state."""
+        return self.upload(net, context), {}
+
+    def client_state(self, server: Server) -> Tensors:
+        """What a client keeps from round to round, as tensors of the right shape: empty for most algorithms."""
+        return {}
+
+    def shared(self, server: Server) -> Tensors:
+        """What an upload shares besides the weights, as tensors of the right shape: anything else is refused."""
+        return {}
+
+    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
+        """The next server, from uploads in client-id order; `clients` is how many there are in all."""
+        mean = weighted_mean([upload.change for upload in uploads], [upload.samples for upload in uploads])
+        return replace(server, weights=moved(server.weights, mean))
+
+    def server_samples(self) -> int:
+        """How many samples of each class the server needs for itself, of those that no client holds."""
+        return 0
+
+    def refine(self, server: Server, fit: Fit) -> Server:
+        """A last touch at the server, with data of its own."""
+        return server
+
+    def evaluated(self, server: Server) -> Tensors:
+        """The weights that count as the result."""
+        return server.weights
+
+    def also_evaluated(self, server: Server) -> dict[str, Tensors]:
+        """Other weights whose accuracy is worth a note in the record, by name."""
+        return {}
+
+    def uploaded(self, weights: Tensors) -> Tensors:
+        """Those of the weights that are uploaded: the trained parts."""
+        return {name: tensor for name, tensor in weights.items() if self.trains(part_of(name))}
+
+    def upload(self, net: Classifier, context: Context, shared: Tensors | None = None) -> Upload:
+        """The change of the weights, with the class counts and whatever else is shared."""
+        received = context.sent.weights
+        change = {name: tensor - received[name] for name, tensor in self.uploaded(net.state_dict()).items()}
+        return Upload(context.device.id, change, context.device.counts, shared or {})

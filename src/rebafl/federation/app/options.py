@@ -1,0 +1,76 @@
+"""What does a federation need to know beside the run's settings? And how do both come out of Flower's run config?
+
+Flower's run config is flat and holds single values only, and a key can be changed on the command line only if
+`pyproject.toml` lists it. So what is often changed is listed there, and `settings` takes everything else, in
+the words of `rebafl run`: `settings = "algorithm.mu=0.2 training.epochs=1"`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ...base.config import KIND, Plain, build, parameters, parse_assignments
+from ...base.errors import UserError
+from ...runs.settings import Settings, make_settings
+from .census import Rule
+
+WORDS = "settings"
+
+
+@parameters
+class Options:
+    """How the server of a federation behaves. None of it changes what a round computes from the same uploads."""
+
+    out: Annotated[str, Field(min_length=1, description="run directory, on the server")] = "runs/federation"
+    deadline: Annotated[float, Field(gt=0, description="seconds after which a round closes")] = 120.0
+    min_nodes: Annotated[int, Field(ge=1, description="nodes that must be connected when a round begins")] = 2
+    wait: Annotated[float, Field(ge=0, description="seconds to wait for that many nodes before giving up")] = 300.0
+    patience: Annotated[int, Field(ge=1, description="rounds in a row without a usable reply that end the run")] = 3
+    max_norm: Annotated[float, Field(ge=0, description="farthest an upload may move the weights; 0: any")] = 0.0
+    max_value: Annotated[float, Field(gt=0, description="largest number that an upload may hold")] = 1e6
+    counts: Annotated[
+        Rule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
+    ] = "fixed"
+    max_samples: Annotated[
+        int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")
+    ] = 0
+    accept_changes: Annotated[
+        bool, Field(description="go on with a run whose own code was edited, or on another kind of bits")
+    ] = False
+    members: Annotated[str, Field(description="file that says which key is which client; empty: see the docs")] = ""
+
+
+def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
+    """Both, from Flower's flat values; what is wrong is said in one sentence."""
+    names = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Options)}
+    rest = dict(values)
+    options = build(Options, {names[key]: rest.pop(key) for key in list(rest) if key in names}, "federation")
+    words = rest.pop(WORDS, "")
+    try:
+        chosen = parse_assignments(shlex.split(words))
+    except (ValueError, AttributeError):
+        raise UserError(f"{WORDS} = {words!r} is not a list of KEY=VALUE words.") from None
+    settings = make_settings({"participation": "always"}, nested(rest), chosen)
+    if settings.dropout != "away" or settings.delivery.name != "always":
+        raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
+    return settings, options
+
+
+def nested(flat: Mapping[str, Any]) -> Plain:
+    """`{"partition.clients": 5}` as `{"partition": {"clients": 5}}`."""
+    values: Plain = {}
+    for name, value in sorted(flat.items()):
+        section, dot, key = name.partition(".")
+        if not dot:
+            values[section] = value
+            continue
+        table = values.setdefault(section, {})
+        if not isinstance(table, dict):  # algorithm = "rebafl" beside algorithm.mu = 0.1
+            table = values[section] = {KIND: table}
+        table[key] = value
+    return values

@@ -1,0 +1,115 @@
+"""Who is who? A certificate authority, a certificate for the server, and a key pair for each node."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ...base.errors import UserError
+
+YEARS = 5
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Readable by its owner alone, from the first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+def make_authority(certificate: Path, key: Path) -> None:
+    """A certificate authority of this federation's own: nodes believe it and no other."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl federation")])
+    built = (
+        _certificate(name, name, private.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(private, hashes.SHA384())
+    )
+    write_secret(key, _pem(private))
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+
+
+def make_server_certificate(authority: Path, authority_key: Path, folder: Path, hosts: Iterable[str]) -> None:
+    """`server.crt` and `server.key`, good for the loopback addresses and all `hosts`."""
+    issuer = x509.load_pem_x509_certificate(authority.read_bytes())
+    signer = serialization.load_pem_private_key(authority_key.read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    private = ec.generate_private_key(ec.SECP384R1())
+    names = [_host(host) for host in dict.fromkeys([*LOOPBACK, *hosts])]
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl server")])
+    built = (
+        _certificate(subject, issuer.subject, private.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA384())
+    )
+    write_secret(folder / "server.key", _pem(private))
+    (folder / "server.crt").write_bytes(built.public_bytes(serialization.Encoding.PEM))
+
+
+def make_node_key(folder: Path, name: str) -> str:
+    """`node.key` in the format that a SuperNode reads; returns the public key as one line."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    ssh = serialization.PrivateFormat.OpenSSH
+    write_secret(
+        folder / "node.key",
+        private.private_bytes(serialization.Encoding.PEM, ssh, serialization.NoEncryption()),
+    )
+    line = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return f"{line.decode()} {name}"
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if not re.fullmatch(r"[A-Za-z0-9.-]+", host):
+            raise UserError(f"--host {host!r} is neither a name nor an IP address.") from None
+        return x509.DNSName(host)
+
+
+def _pem(private: ec.EllipticCurvePrivateKey) -> bytes:
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    return private.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())

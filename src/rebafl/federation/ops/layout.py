@@ -1,0 +1,126 @@
+"""What does each machine of a federation need? One folder, made once, with its keys and the script that starts it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from ...base.config import write_toml
+from ...base.errors import UserError, exists
+
+DESCRIPTION, ALLOWED, NODE_CONFIG = "federation.json", "members.toml", "node-config"
+PORT = 9092
+COMPOSE_NAME = "server"  # what the compose example calls the server
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a federation looks like from outside."""
+
+    nodes: int
+    hosts: tuple[str, ...]
+    listen: str
+    port: int
+    node_ports: tuple[int, ...]
+
+    @property
+    def address(self) -> str:
+        """Where nodes find the server."""
+        host = self.hosts[0] if self.hosts else "127.0.0.1"
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+def need_flower() -> None:
+    if find_spec("flwr") is None:
+        raise UserError("A federation needs Flower; install it with: pip install 'rebafl[flower]'")
+
+
+def create(folder: Path, plan: Plan) -> None:
+    """Keys, certificates, scripts and examples for a new federation."""
+    need_flower()
+    if exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is not empty; choose a new directory, so that no key is ever overwritten.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        _fill(folder, plan)
+    except OSError as error:
+        raise UserError(f"{folder} cannot hold a federation ({error.strerror}).") from None
+
+
+def _fill(folder: Path, plan: Plan) -> None:
+    from .credentials import make_authority, make_node_key, make_server_certificate  # its library comes with Flower
+
+    make_authority(folder / "ca.crt", folder / "ca.key")
+    server = _machine(folder, "server")
+    make_server_certificate(folder / "ca.crt", folder / "ca.key", server, (*plan.hosts, COMPOSE_NAME))
+    allowed = {}
+    for number in range(plan.nodes):
+        node = _machine(folder, f"node-{number}")
+        allowed[str(number)] = make_node_key(node, node.name)
+        (node / NODE_CONFIG).write_text(f"partition-id={number}\n", encoding="utf-8")
+        values = {"server": plan.address, "runtime_port": str(plan.node_ports[number]), "name": node.name}
+        _write(node / "environment", "node-environment", values)
+        _write(node / "start.sh", "node-start.sh", values)
+        _write(node / f"rebafl-{node.name}.service", "unit.service", values)
+    values = {"listen": plan.listen, "port": str(plan.port), "name": "server"}
+    _write(server / "environment", "server-environment", values)
+    _write(server / "start.sh", "server-start.sh", values)
+    _write(server / "rebafl-server.service", "unit.service", values)
+    (server / ALLOWED).write_text(write_toml({"clients": allowed}), encoding="utf-8")
+    (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
+    (folder / DESCRIPTION).write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
+
+
+def read_plan(folder: Path) -> Plan:
+    path = folder / DESCRIPTION
+    if not exists(path):
+        raise UserError(f"{folder} holds no federation; make one with: rebafl federation init {folder}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Plan(
+            int(found["nodes"]),
+            tuple(map(str, found["hosts"])),
+            str(found["listen"]),
+            int(found["port"]),
+            tuple(map(int, found["node_ports"])),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); restore it.") from None
+
+
+def _machine(folder: Path, name: str) -> Path:
+    """A folder that can be copied to a machine as it is."""
+    machine = folder / name
+    machine.mkdir(mode=0o700)
+    (machine / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
+    return machine
+
+
+def _write(path: Path, template: str, values: dict[str, str]) -> None:
+    text = files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
+    path.write_text(Template(text).substitute(values), encoding="utf-8")
+    if path.suffix == ".sh":
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def _compose(plan: Plan) -> str:
+    services = [_service("server", {"LISTEN": "0.0.0.0"})]
+    services += [_service(f"node-{k}", {"SERVER": f"{COMPOSE_NAME}:{plan.port}"}) for k in range(plan.nodes)]
+    head = files(__package__).joinpath("templates", "compose-head.yaml").read_text(encoding="utf-8")
+    return head + "".join(services)
+
+
+def _service(name: str, environment: dict[str, str]) -> str:
+    pairs = ", ".join(f'{key}: "{value}"' for key, value in environment.items())
+    return f"  {name}:\n    <<: *machine\n    volumes: [./{name}:/rebafl]\n    environment: {{{pairs}}}\n"
+
+
+def machines(plan: Plan) -> Sequence[str]:
+    return ["server", *(f"node-{number}" for number in range(plan.nodes))]

@@ -1,0 +1,211 @@
+"""Who takes part in a round, and whose upload is lost?
+
+A `Process` says who is there in a round: a pure function of (seed, round), so resuming needs no state.
+It is read in one of two ways: those who are not there are *away* (did not train), or their upload is
+*lost* (trained in vain). A second process, `delivery`, may lose further uploads.
+"""
+
+from __future__ import annotations
+
+import csv
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from ..base.config import parameters
+from ..base.errors import UserError
+from ..base.rng import generator
+
+Presence = npt.NDArray[np.bool_]
+Chance = Annotated[float, Field(gt=0, le=1)]
+Chances = Annotated[tuple[Chance, ...], Field(min_length=1)]
+Dropout = Literal["away", "lost"]
+MOST_DRAWS = 100_000
+
+
+@parameters
+class Process(ABC):
+    """Rounds count from 1. `purpose` keeps two processes of one run independent."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence: ...
+
+
+@parameters
+class Always(Process):
+    """Everybody, always."""
+
+    name = "always"
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        return np.ones(clients, dtype=bool)
+
+
+@parameters
+class Bernoulli(Process):
+    """Each client is there with probability p, independently; with several p, client i has p[i mod groups].
+
+    A draw in which nobody is there is drawn again.
+    """
+
+    name = "bernoulli"
+    p: Annotated[Chance | Chances, Field(description="probability, or one for each group")] = 0.5
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        return _independent(self.p, clients, seed, round, purpose)
+
+
+@parameters
+class Persistent(Process):
+    """As `bernoulli`, but drawn only every `period` rounds and held in between."""
+
+    name = "persistent"
+    p: Annotated[Chance | Chances, Field(description="probability, or one for each group")] = 0.5
+    period: Annotated[int, Field(ge=1, description="rounds between two draws (s)")] = 5
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        return _independent(self.p, clients, seed, round - (round - 1) % self.period, purpose)
+
+
+def _independent(p: float | tuple[float, ...], clients: int, seed: int, round: int, purpose: str) -> Presence:
+    chances = np.resize(np.atleast_1d(p), clients)
+    random = generator(seed, purpose, round=round)
+    for _ in range(MOST_DRAWS):
+        there = random.random(clients) < chances
+        if there.any():
+            return there
+    raise UserError(f"p = {p} leaves all {clients} clients away in {MOST_DRAWS:,} draws; raise it.")
+
+
+@parameters
+class Fraction(Process):
+    """Exactly round(share * clients) clients, at least one, drawn anew each round."""
+
+    name = "fraction"
+    share: Annotated[float, Field(gt=0, le=1, description="share of the clients")] = 0.1
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        there = np.zeros(clients, dtype=bool)
+        count = max(1, int(self.share * clients + 0.5))
+        there[generator(seed, purpose, round=round).choice(clients, size=count, replace=False)] = True
+        return there
+
+
+@parameters
+class Markov(Process):
+    """Clients come and go: one that is there leaves with probability `leave`, one that is away joins with `join`.
+
+    The first round is drawn from the long-run share join / (join + leave). A round may be empty.
+    """
+
+    name = "markov"
+    leave: Annotated[Chance, Field(description="probability that a client that is there leaves")] = 0.2
+    join: Annotated[Chance, Field(description="probability that a client that is away comes back")] = 0.2
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        return _chain(self.leave, self.join, clients, seed, purpose).at(round)
+
+
+class _Chain:
+    """Who is there, round after round. It remembers where it stands, so that going on costs one step."""
+
+    def __init__(self, leave: float, join: float, clients: int, seed: int, purpose: str) -> None:
+        self.leave, self.join, self.clients, self.seed, self.purpose = leave, join, clients, seed, purpose
+        self.restart()
+
+    def restart(self) -> None:
+        self.round = 1
+        self.there: Presence = self.draw(1) < self.join / (self.join + self.leave)
+
+    def draw(self, round: int) -> npt.NDArray[np.float64]:
+        return generator(self.seed, self.purpose, round=round).random(self.clients)
+
+    def at(self, round: int) -> Presence:
+        if round < self.round:
+            self.restart()
+        while self.round < round:
+            self.round += 1
+            draw = self.draw(self.round)
+            self.there = np.where(self.there, draw >= self.leave, draw < self.join)
+        return self.there
+
+
+_chain = lru_cache(maxsize=4)(_Chain)
+
+
+@parameters
+class Trace(Process):
+    """What was observed: a CSV whose first line names its columns.
+
+    `client,round`: one line for each round a client is there. `client,first,last`: from round to round.
+    `client,from,to`: times, in the unit of `round_length`; a client is there if it stays the whole round.
+    """
+
+    name = "trace"
+    path: Annotated[str, Field(description="the CSV file")]
+    round_length: Annotated[float, Field(gt=0, description="length of a round, for columns from and to")] = 60.0
+
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        who, first, last = _trace(self.path, self.round_length)
+        if len(who) and who.max() >= clients:
+            raise UserError(f"{self.path} names client {who.max()}, but there are only {clients}, counted from 0.")
+        there = np.zeros(clients, dtype=bool)
+        there[who[(first <= round) & (round <= last)]] = True
+        return there
+
+
+COLUMNS = "the columns must be client,round or client,first,last or client,from,to"
+Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+@lru_cache(maxsize=4)
+def _trace(path: str, length: float) -> Columns:
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+            cells = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a trace ({error}); {COLUMNS}.") from None
+    if not len(cells) or not np.isfinite(cells).all() or (cells < 0).any() or (cells > 2**31).any():
+        raise UserError(f"{path}: every cell must be a number from 0 up, and there must be at least one line of them.")
+    who = cells[:, 0].astype(np.int64)
+    whole = cells if header[-1] in ("round", "last") else cells[:, :1]
+    if (whole != np.floor(whole)).any() or (len(header) == 3 and (cells[:, 1] > cells[:, 2]).any()):
+        raise UserError(f"{path}: clients and rounds are whole numbers, and no stay ends before it begins.")
+    match header:
+        case ["client", "round"]:
+            return who, cells[:, 1], cells[:, 1]
+        case ["client", "first", "last"]:
+            return who, cells[:, 1], cells[:, 2]
+        case ["client", "from", "to"]:  # round r lasts from (r - 1) to r lengths
+            return who, np.ceil(cells[:, 1] / length) + 1, np.floor(cells[:, 2] / length)
+        case _:
+            raise UserError(f"{path}: {COLUMNS}.")
+
+
+KINDS: dict[str, type[Process]] = {kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)}
+
+
+@dataclass(frozen=True)
+class Roster:
+    """One round: who trains, and whose upload arrives (a part of those)."""
+
+    trains: tuple[int, ...]
+    arrives: tuple[int, ...]
+
+
+def roster(participation: Process, dropout: Dropout, delivery: Process, clients: int, seed: int, round: int) -> Roster:
+    """Both readings, and both processes together."""
+    there = participation.present(clients, seed, round, "participation")
+    delivered = delivery.present(clients, seed, round, "delivery")
+    trains = there if dropout == "away" else np.ones(clients, dtype=bool)
+    arrives = there & delivered
+    return Roster(tuple(map(int, np.flatnonzero(trains))), tuple(map(int, np.flatnonzero(arrives))))

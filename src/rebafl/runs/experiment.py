@@ -1,0 +1,123 @@
+"""What does a run start from? Settings brought to life: the data, who holds what, the initial model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .. import data as datasets
+from ..algorithms.hooks import checked_tensors
+from ..algorithms.interface import Server, Task, Training
+from ..base.errors import UserError
+from ..base.rng import generator, torch_stream
+from ..base.tensors import Tensors
+from ..engines import Work
+from ..models.contract import Factory, Part, load_weights, make_net, part_of, weights_of
+from ..population.participation import Roster, roster
+from ..population.partition import Indices, Split
+from ..training.loop import fit
+from .origin import own_code
+from .settings import Settings
+
+Say = Callable[[str], None]
+SERVER = -1  # the server's own number where it trains like a device
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that stays the same during a run."""
+
+    settings: Settings
+    work: Work
+    task: Task
+    warnings: tuple[str, ...]
+    parameters: frozenset[str]
+    server_index: Indices
+    own_code: dict[str, str]
+
+    def roster(self, round: int) -> Roster:
+        s = self.settings
+        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
+
+    def first_server(self) -> Server:
+        net = self.work.make_net()
+        algorithm = self.settings.algorithm
+        state = algorithm.server_state(net, self.task)
+        return Server(weights_of(net), checked_tensors(algorithm, "server_state", state))
+
+    def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
+        """Train one part of the model on the server's own samples, with the loop that clients use."""
+        net = self.work.make_net()
+        load_weights(net, weights)
+        device = self.work.device_of(SERVER, self.server_index, training, round)
+        with torch_stream(self.settings.seed, "layers", round, SERVER):
+            fit(net, device, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
+        tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
+        return {**weights, **tuned}
+
+
+def split_data(
+    settings: Settings, data: datasets.Data | None = None, say: Say = print
+) -> tuple[datasets.Data, Split, tuple[str, ...]]:
+    """The data, who holds what of them, and what to warn of."""
+    data = data or datasets.load(settings.dataset, say)
+    split = settings.partition.split(data.y_train.numpy(), len(data.classes), settings.seed)
+    return data, split, _warnings(data, split)
+
+
+def prepare(
+    settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
+) -> Experiment:
+    """Load the data, split it and build the model; every impossible request is refused here."""
+    data, split, warnings = split_data(settings, data, say)
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
+    net = make()
+    if settings.training.transform == "crop-flip" and len(data.shape) != 3:
+        raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
+    with torch.no_grad():
+        features = net.features(data.inputs(data.x_train[:1])).shape[1]
+    experiment = Experiment(
+        settings,
+        Work(settings.algorithm, settings.training, data, split, settings.seed, make),
+        Task(len(data.classes), features, split.clients),
+        warnings,
+        frozenset(name for name, _ in net.named_parameters()),
+        _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        own_code(settings, model),
+    )
+    experiment.roster(round=1)  # a trace that cannot be read is better noticed now
+    return experiment
+
+
+def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:
+    held = np.zeros(split.classes, dtype=bool)
+    for client in range(split.clients):
+        held |= split.counts(client) > 0
+        if held.all():
+            return ()
+    names = ", ".join(name for name, there in zip(data.classes, held, strict=True) if not there)
+    return (f"No client holds any sample of: {names}. This limits the accuracy that can be reached.",)
+
+
+def _unheld(data: datasets.Data, split: Split, each: int, seed: int) -> Indices:
+    """Positions of `each` training samples of every class that no client holds."""
+    if each == 0:
+        return np.zeros(0, dtype=np.int64)
+    free = np.ones(len(split.labels), dtype=bool)
+    for client in range(split.clients):
+        free[split.indices(client)] = False
+        if client % 1000 == 999 and not free.any():
+            break
+    random = generator(seed, "server data")
+    chosen = []
+    for label, name in enumerate(data.classes):
+        pool = np.flatnonzero(free & (split.labels == label))
+        if len(pool) < each:
+            raise UserError(f"The server needs {each} samples of {name} that no client holds; there are {len(pool)}.")
+        chosen.append(random.choice(pool, size=each, replace=False))
+    return np.sort(np.concatenate(chosen))

@@ -1,0 +1,215 @@
+"""How does the trained model get out and answer questions?
+
+`export` writes the weights as safetensors with a description, and optionally as ONNX with the
+normalisation inside; `load` reads such a folder; `predict` gives probabilities, corrected for known class
+frequencies if wanted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from ..algorithms.aggregate import mismatch
+from ..base.config import build, plain
+from ..base.errors import UserError
+from ..base.files import ASIDE, sha256, write_whole
+from ..base.sealed import seal, unseal
+from ..base.tensors import Tensors
+from ..data import Inputs, read_image
+from ..models.contract import Classifier, Factory, ModelChoice, evaluating, load_weights, make_net, weights_of
+from .record import open_run
+from .settings import make_settings
+from .simulate import OWN_MODEL, trained_weights
+
+DIGEST = "weights_sha256"
+WEIGHTS, DESCRIPTION, ONNX, LOADER = "model.safetensors", "model.json", "model.onnx", "load_model.py"
+
+LOADER_TEXT = '''"""Load the model beside this file and ask it about an image."""
+
+from pathlib import Path
+
+from rebafl.runs.export import load, predict
+
+model = load(Path(__file__).parent)
+# predict(model, [Path("image.png")]) gives one row of class probabilities an image
+print(model.classes)
+'''
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model with what is needed to use it."""
+
+    net: Classifier
+    choice: ModelChoice
+    inputs: Inputs
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.inputs.classes
+
+    def logits(self, raw: Tensor) -> Tensor:
+        """Raw samples, stored as in the data set (channels last), to logits."""
+        with evaluating(self.net):
+            out: Tensor = self.net(self.inputs(raw))
+        return out
+
+
+def from_run(path: Path, model: Factory | None = None) -> Model:
+    """The model of a run as its last committed round left it; `model` if the run was given one from Python."""
+    record = open_run(path)
+    settings, facts = make_settings(record.config()), record.environment()
+    if facts.get("settings_sha256") != settings.digest:
+        raise UserError(f"{path}: its config.toml, or a file that it names, was changed; restore it.")
+    if settings.model.kind == OWN_MODEL and model is None:
+        raise UserError(
+            f"{path} was run with a model from Python; use rebafl.runs.export.from_run({str(path)!r}, MyNet) there."
+        )
+    if not record.rounds():
+        raise UserError(f"{path} has no finished round yet, so there is no model.")
+    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings), path, model)
+
+
+def _assemble(
+    choice: ModelChoice, inputs: object, weights: Tensors, where: Path, model: Factory | None = None
+) -> Model:
+    if not isinstance(inputs, dict):
+        raise UserError(f"{where} does not say what its model's inputs are.")
+    facts = build(Inputs, inputs, "inputs")
+    net = make_net(choice, facts.shape, len(facts.classes), 0, model)
+    if reason := mismatch(weights, weights_of(net)):
+        raise UserError(f"{where} holds weights that do not fit its model ({reason}).")
+    load_weights(net, weights)
+    return Model(net, choice, facts)
+
+
+def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
+    """Write the model into a folder of its own; the files written."""
+    if onnx and not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
+        raise UserError("ONNX export needs two more packages; install them with: pip install onnx onnxscript.")
+    weights = safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()})
+    facts = {"model": plain(model.choice), "inputs": plain(model.inputs), DIGEST: sha256(weights)}
+    files = {WEIGHTS: weights, DESCRIPTION: seal(json.dumps(facts, indent=1)), LOADER: LOADER_TEXT.encode()}
+    try:
+        names = {path.name.removesuffix(ASIDE) for path in folder.iterdir()} if folder.exists() else set()
+        if others := names - {*files, ONNX, "__pycache__"}:
+            raise UserError(f"{folder} holds other things, such as {min(others)}; choose another folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_whole(folder / name, content)
+        (folder / ONNX).unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}).") from None
+    if onnx:
+        _export_onnx(model, folder / ONNX)
+    return [folder / name for name in (*files, ONNX) if (folder / name).exists()]
+
+
+def load(folder: Path) -> Model:
+    """A model from a folder that `export` wrote; one without digests was written by an earlier version."""
+    try:
+        description, sealed = unseal((folder / DESCRIPTION).read_bytes())
+        if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):
+            raise ValueError(f"it says {min(unknown)!r}, which nobody asked for")
+    except (OSError, ValueError) as error:
+        raise _damaged(folder / DESCRIPTION, error) from None
+    try:
+        data = (folder / WEIGHTS).read_bytes()
+        if sealed and sha256(data) != description[DIGEST]:
+            raise ValueError(f"its SHA-256 is not the one that {DESCRIPTION} records")
+        weights = safetensors.torch.load(data)
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise _damaged(folder / WEIGHTS, error) from None
+    try:
+        choice = build(ModelChoice, dict(description["model"]), "model")
+        return _assemble(choice, description["inputs"], weights, folder)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder / DESCRIPTION, error) from None
+
+
+def _damaged(path: Path, reason: object) -> UserError:
+    return UserError(
+        f"{path.parent} does not hold an exported model ({path.name}: {reason}); "
+        f"export the run again: rebafl export RUN --to {path.parent}."
+    )
+
+
+class _Deployed(nn.Module):
+    """Inputs as they were stored, pixels from 0 to 255, but (n, channels, height, width), to class probabilities."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.net, self.inputs = model.net, model.inputs
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        rows = pixels.permute(0, 2, 3, 1) if pixels.dim() == 4 else pixels
+        logits: Tensor = self.net(self.inputs(rows))
+        return logits.softmax(1)
+
+
+def _export_onnx(model: Model, path: Path) -> None:
+    example = torch.zeros(2, *model.inputs.shape)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that are not needed
+    with warnings.catch_warnings(), evaluating(model.net):
+        warnings.simplefilter("ignore")  # the exporter's own deprecations are not the user's concern
+        torch.onnx.export(
+            _Deployed(model).eval(),
+            (example,),
+            str(path),
+            input_names=["pixels"],
+            output_names=["probabilities"],
+            dynamic_shapes={"pixels": {0: torch.export.Dim("n")}},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def predict(
+    model: Model,
+    images: Sequence[Path],
+    prior: Sequence[float] | None = None,
+    trained: Sequence[float] | None = None,
+) -> Tensor:
+    """A row of class probabilities for each image file."""
+    if len(model.inputs.shape) != 3 or not model.inputs.pixels:
+        raise UserError(
+            "This model was trained on arrays of numbers, not on image files; use its logits() from Python."
+        )
+    pixels = np.stack([read_image(path, model.inputs.shape) for path in images])
+    return corrected(model.logits(torch.from_numpy(pixels)), prior, trained)
+
+
+def corrected(logits: Tensor, prior: Sequence[float] | None, trained: Sequence[float] | None = None) -> Tensor:
+    """P(y|x) P_t(y) / P_s(y), normalised: the paper's Bayes decision for known class frequencies P_t.
+
+    `trained` is P_s, the frequencies the softmax was trained under: uniform unless given, which is what
+    balanced training aims at.
+    """
+    logits = logits.to(torch.float64)
+    if prior is not None:
+        logits = logits + _frequencies(prior, logits.shape[1], "prior").log()
+    if trained is not None:
+        logits = logits - _frequencies(trained, logits.shape[1], "trained prior").log()
+    return logits.softmax(1)
+
+
+def _frequencies(values: Sequence[float], classes: int, name: str) -> Tensor:
+    frequencies = torch.tensor(list(values), dtype=torch.float64)
+    low = frequencies.min().item() if len(frequencies) else -1
+    if len(frequencies) != classes or not frequencies.isfinite().all() or low < 0 or frequencies.sum() <= 0:
+        raise UserError(f"The {name} needs {classes} numbers from 0 up that are not all 0, one for each class.")
+    if name == "trained prior" and low == 0:
+        raise UserError("The trained prior must be above 0 for each class.")
+    return frequencies / frequencies.sum()

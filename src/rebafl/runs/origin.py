@@ -1,0 +1,85 @@
+"""Which code is a run's own, and may it be gone on with although something about it changed?
+
+A run names its algorithm and model; if they live outside this package, the names alone do not say what was computed.
+So the record keeps the SHA-256 of their source: of the file that defines each, or of the definition alone where that
+file is the script or notebook itself. What such a file imports is not looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..base.config import Plain, import_name
+from ..base.files import sha256
+from ..models.contract import BUILT_IN, Factory
+from .settings import Settings
+
+OWN_CODE = "own_code"  # in environment.json: what is defined elsewhere -> SHA-256 of its source
+WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
+NEED_A_WORD = (OWN_CODE, "bits")
+"""Facts of a run without which its rounds are no longer one experiment: if they changed, the user has to say so."""
+
+UNKNOWN = "unknown"
+NOT_OWN = {"rebafl", "torch", *sys.stdlib_module_names}  # their versions are among the facts already
+
+
+def own_code(settings: Settings, model: Factory | None = None) -> dict[str, str]:
+    """Algorithm and model, as far as they are defined outside this package, with the digests of their source."""
+    if model is None and settings.model.kind not in BUILT_IN and ":" in settings.model.kind:
+        model = import_name(settings.model.kind, "model")
+    things = [*_definitions(type(settings.algorithm)), *(_definitions(model) if model else ())]
+    return {f"{each.__module__}:{each.__qualname__}": _digest(each) for each in things}
+
+
+def _definitions(thing: Any) -> Iterable[Any]:
+    """The class or function behind something that makes a model, and the classes it is derived from, if own."""
+    while isinstance(thing, partial):
+        thing = thing.func
+    if not hasattr(thing, "__qualname__"):  # an object that can be called
+        thing = type(thing)
+    every = inspect.getmro(thing) if isinstance(thing, type) else (thing,)
+    return [each for each in every if (each.__module__ or "").partition(".")[0] not in NOT_OWN]
+
+
+def _digest(thing: Any) -> str:
+    try:
+        if thing.__module__ == "__main__":
+            return sha256(inspect.getsource(thing).encode())
+        return sha256(Path(inspect.getsourcefile(sys.modules[thing.__module__]) or "").read_bytes())
+    except (OSError, TypeError, KeyError):  # typed in by hand, or compiled
+        return UNKNOWN
+
+
+def latest(facts: Plain) -> Plain:
+    """The facts of a run's environment as of its last round."""
+    known = dict(facts)
+    for change in facts.get(WENT_ON, []):
+        known |= change
+    return known
+
+
+def doubts(known: Plain, now: Mapping[str, Any]) -> list[str]:
+    """What changed that needs a word of the user's; facts that one side does not know are no doubt."""
+    found = []
+    for name in NEED_A_WORD:
+        old, new = known.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            pairs = {part: (old.get(part), new.get(part)) for part in sorted({*old, *new})}
+            found += [f"the source of {part}" for part, two in pairs.items() if two[0] != two[1] and UNKNOWN not in two]
+        elif old is not None and new is not None and old != new:
+            found.append(f"{name}, {old!r} there and {new!r} here")
+    return found
+
+
+def sentence(path: Path, found: list[str]) -> str:
+    """What was found, and how to go on all the same."""
+    return (
+        f"{path} was run with something else than what is here now ({'; '.join(found[:3])}); restore it or choose "
+        "another out=DIRECTORY, or say that both may be mixed: --accept-changes, from Python accept_changes=True, "
+        "in a federation accept-changes=true."
+    )

@@ -1,0 +1,112 @@
+"""How are many settings run at once? As a grid: every word with several values is tried with every other.
+
+Here, one run after the other, each on all cores; on Ray every run is one task, and as many run at a time as
+there are CPUs. A run directory must then be one that all machines see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from ..base.config import Plain, parse_assignments
+from ..base.errors import UserError
+from ..engines import cores
+from ..engines.jobs import TRIES
+from ..engines.ray_tasks import connected
+from .origin import OWN_CODE, doubts, latest, own_code, sentence
+from .record import Record
+from .settings import Settings, make_settings
+from .simulate import simulate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid: what sets it apart, its settings, and its run directory."""
+
+    label: str
+    settings: Settings
+    out: Path
+
+
+def grid(base: Plain, words: Sequence[str], folder: Path) -> list[Cell]:
+    """All combinations of the words' values over `base`; a wrong one is refused before any is run."""
+    choices = [
+        [f"{name}={value}" for value in alternatives(text)] for name, _, text in (w.partition("=") for w in words)
+    ]
+    cells: dict[Path, Cell] = {}
+    for chosen in product(*choices):
+        settings = make_settings(base, parse_assignments(chosen))
+        apart = [word for word, options in zip(chosen, choices, strict=True) if len(options) > 1]
+        out = folder / settings.label
+        cells[out] = Cell(" ".join(apart) or settings.algorithm.name, settings, out)
+    return list(cells.values())
+
+
+def alternatives(text: str) -> list[str]:
+    """`"a,b"` to two values; commas within brackets or quotes belong to a value."""
+    values, depth, quote = [""], 0, ""
+    for letter in text:
+        if letter == "," and depth == 0 and not quote:
+            values.append("")
+            continue
+        if letter in "\"'":
+            quote = "" if quote == letter else quote or letter
+        depth += (letter in "[{") - (letter in "]}")
+        values[-1] += letter
+    return values
+
+
+def check_code(cells: Sequence[Cell]) -> None:
+    """Cells that were run with other own code, finished ones too, would be compared with those that are to come."""
+    for cell in cells:
+        record = Record(cell.out)
+        facts = latest(record.environment()) if record.begun else {}
+        if found := doubts(facts, {OWN_CODE: own_code(cell.settings)}):
+            raise UserError(sentence(cell.out, found))
+
+
+def run_on_ray(
+    cells: Sequence[Cell],
+    workers: int,
+    listen: Callable[[int], None] = lambda rounds: None,
+    accept_changes: bool = False,
+) -> None:
+    """Run, or go on with, all cells; `listen` hears every second how many rounds are finished in all.
+
+    A cell that cannot be run does not stop the others; the first such is reported at the end.
+    """
+    problems = []
+    with connected(workers or cores()) as ray:
+        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_run_cell)
+        left = {task.remote(cell.settings.plain(), str(cell.out.absolute()), accept_changes): cell for cell in cells}
+        while left:
+            ready, _ = ray.wait(list(left), timeout=1.0)
+            for reference in ready:
+                cell = left.pop(reference)
+                try:
+                    problem = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    problem = f"its Ray task failed ({type(error).__name__})"
+                if problem:
+                    problems.append(f"{cell.label}: {problem}")
+            listen(sum(rounds_done(cell.out) for cell in cells))
+    if problems:
+        raise UserError(f"{len(problems)} of {len(cells)} runs failed, the first being {problems[0]}")
+
+
+def rounds_done(out: Path) -> int:
+    record = Record(out)
+    return len(record.rounds()) if record.begun else 0
+
+
+def _run_cell(settings: Plain, out: str, accept_changes: bool) -> str:
+    """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
+    try:
+        here = replace(make_settings(settings), engine="local", workers=1)
+        simulate(here, out, say=lambda text: None, accept_changes=accept_changes)
+    except UserError as error:
+        return str(error)
+    return ""
