@@ -16,7 +16,7 @@ from rebafl.bench.peak import flops_a_sample
 from rebafl.bench.race import PEERS, Contender, contenders, race
 from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
-from rebafl.models.contract import FashionCNN
+from rebafl.models.networks import FashionCNN
 from rebafl.report import figures, speed
 from rebafl.report.reference import markdown_table
 from rebafl.runs.experiment import prepare

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rebafl.algorithms.interface import Training
-from rebafl.training.loop import SGD
+from rebafl.training.sgd import SGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

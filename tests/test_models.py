@@ -7,16 +7,9 @@ from torch import nn
 
 from conftest import TinyNet, make_toy, run_toy, same_bits, weights
 from rebafl.base.errors import UserError
-from rebafl.models.contract import (
-    CifarCNN,
-    FashionCNN,
-    ModelChoice,
-    extract,
-    load_weights,
-    make_net,
-    part_of,
-    weights_of,
-)
+from rebafl.models.choice import ModelChoice, make_net
+from rebafl.models.contract import extract, load_weights, part_of, weights_of
+from rebafl.models.networks import CifarCNN, FashionCNN
 
 
 def textbook(net, x):

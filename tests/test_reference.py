@@ -26,7 +26,8 @@ from torch.utils.data import TensorDataset
 
 from rebafl.base.rng import generator
 from rebafl.data import Data, from_torch, load
-from rebafl.models.contract import BUILT_IN, Classifier
+from rebafl.models.choice import BUILT_IN
+from rebafl.models.contract import Classifier
 from rebafl.runs.settings import make_settings
 from rebafl.runs.simulate import Experiment, prepare, simulate
 

@@ -86,7 +86,7 @@ def test_results_of_earlier_versions_are_read_as_they_are(tmp_path, toy):
 def exported(tmp_path, toy):
     run_toy(tmp_path / "run", toy, model=TinyNet, rounds=1)
     model = deploy.from_run(tmp_path / "run", TinyNet)
-    from rebafl.models.contract import ModelChoice
+    from rebafl.models.choice import ModelChoice
 
     # a folder names its model, so one that can be made again by name
     net = deploy.make_net(ModelChoice(kind="mlp"), (6,), 4, 0)

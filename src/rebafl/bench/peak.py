@@ -17,7 +17,7 @@ from ..models.contract import Classifier
 from ..models.kernels import torch_only
 from ..runs.experiment import prepare
 from ..runs.settings import make_settings
-from ..training.loop import keep_memory, one_thread
+from ..training.resources import keep_memory, one_thread
 
 SIDE = 1024
 TURNS = 9

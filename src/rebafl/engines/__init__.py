@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from .engine import Engine, Outcome, StateOf, Work
+from ..training.client_work import Work
+from .engine import Engine, Outcome, StateOf
 from .inprocess import InProcess
 from .ray_tasks import RayTasks
 from .workers import Processes

@@ -9,9 +9,10 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
 from ..models.contract import load_weights
+from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
-from ..training.loop import keep_memory
-from .engine import Outcome, StateOf, Work, failure_text
+from ..training.resources import keep_memory
+from .engine import Outcome, StateOf, failure_text
 
 
 class InProcess:

@@ -15,9 +15,10 @@ from ..algorithms.interface import Sent
 from ..base.errors import UserError
 from ..base.tensors import Tensors, pack, unpack
 from ..models.contract import load_weights
+from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
-from ..training.loop import keep_memory
-from .engine import Outcome, StateOf, Work, failure_text
+from ..training.resources import keep_memory
+from .engine import Outcome, StateOf, failure_text
 
 TRIES = 3  # how often a job is given out before the client counts as failed
 CHUNKS_A_JOB = 1  # more would leave workers idle at the end

@@ -21,7 +21,7 @@ import torch
 
 from ..base.errors import UserError
 from ..base.tensors import unpack
-from .engine import Work
+from ..training.client_work import Work
 from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
 
 AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 import torch
 
 from ..base.tensors import unpack
-from .engine import Work
+from ..training.client_work import Work
 from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
 
 BROADCAST, JOB, REPLY = b"b", b"j", b"r"

@@ -7,22 +7,16 @@ Torch cannot train it on a batch of one sample: a client whose last batch is one
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MethodType
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
 import torch
-import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from ..base.config import choices, import_name, parameters
 from ..base.errors import UserError
-from ..base.rng import torch_stream
 from ..base.tensors import Tensors
-from .kernels import pooled_conv
 
 Part = Literal["features", "head"]
 HEAD = "head"
@@ -43,64 +37,6 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.features(x))
         return out
-
-
-class FashionCNN(Classifier):
-    """The paper's first CNN: conv 5x5 (16), pool, conv 5x5 (32), pool, FC 128, FC classes."""
-
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        channels, *sides = shape
-        self.conv1 = nn.Conv2d(channels, 16, 5)
-        self.conv2 = nn.Conv2d(16, 32, 5, padding=1)
-        height, width = (((side - 4) // 2 - 2) // 2 for side in sides)
-        self.flat = 32 * height * width
-        self.hidden = nn.Linear(self.flat, 128)
-        self.head = nn.Linear(128, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        x = _pooled(self.conv1, x)
-        x = _pooled(self.conv2, x)
-        return F.leaky_relu(self.hidden(x.flatten(1)))
-
-
-class CifarCNN(Classifier):
-    """The paper's second CNN: a further conv 3x3 (64) and pool; FC 128 stays linear, the head has no bias."""
-
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        channels, *sides = shape
-        self.conv1 = nn.Conv2d(channels, 16, 5)
-        self.conv2 = nn.Conv2d(16, 32, 5, padding=1)
-        self.conv3 = nn.Conv2d(32, 64, 3, padding=1)
-        height, width = ((((side - 4) // 2 - 2) // 2) // 2 for side in sides)
-        self.flat = 64 * height * width
-        self.hidden = nn.Linear(self.flat, 128)
-        self.head = nn.Linear(128, classes, bias=False)
-
-    def features(self, x: Tensor) -> Tensor:
-        x = _pooled(self.conv1, x)
-        x = _pooled(self.conv2, x)
-        x = _pooled(self.conv3, x)
-        out: Tensor = self.hidden(x.flatten(1))
-        return out
-
-
-class MLP(Classifier):
-    """One hidden layer of 128, for inputs of any shape."""
-
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(int(torch.Size(shape).numel()), 128)
-        self.head = nn.Linear(128, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        return F.leaky_relu(self.hidden(x.flatten(1)))
-
-
-def _pooled(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    assert conv.bias is not None
-    return pooled_conv(x, conv.weight, conv.bias, int(conv.padding[0]))
 
 
 class Adapted(Classifier):
@@ -126,37 +62,6 @@ class Adapted(Classifier):
     def features(self, x: Tensor) -> Tensor:
         out: Tensor = self.body(x)
         return out.flatten(1)
-
-
-Factory = Callable[..., nn.Module]
-"""Called with the inputs' shape and the number of classes, or with nothing."""
-
-BUILT_IN: dict[str, Factory] = {"fashion-cnn": FashionCNN, "cifar-cnn": CifarCNN, "mlp": MLP}
-
-
-@parameters
-class ModelChoice:
-    """Which model: a name from `BUILT_IN`, or `module:callable` (own code, called with shape and classes)."""
-
-    kind: Annotated[str, Field(description="fashion-cnn, cifar-cnn, mlp, or module:callable")] = "fashion-cnn"
-    last: Annotated[str, Field(description="for a plain module: the name of its last linear layer")] = ""
-
-
-def make_net(
-    choice: ModelChoice, shape: tuple[int, ...], classes: int, seed: int, own: Factory | None = None
-) -> Classifier:
-    """The initial model of a run: the same for everyone who asks with the same seed."""
-    factory = own or _factory(choice.kind)
-    with torch_stream(seed, "model"):
-        try:
-            module = _call(factory, shape, classes)
-            return fit_contract(module, choice.last, shape, classes)
-        except UserError:
-            raise
-        except (Exception, SystemExit) as error:  # own code may fail in any way
-            hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in BUILT_IN else ""
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise UserError(f"model {choice.kind!r} does not fit inputs of shape {shape} ({reason}){hint}.") from None
 
 
 def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: int) -> Classifier:
@@ -189,29 +94,6 @@ def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: 
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return net
-
-
-def _factory(kind: str) -> Factory:
-    if kind in BUILT_IN:
-        return BUILT_IN[kind]
-    if ":" not in kind:
-        raise UserError(f"model: there is no {kind!r}{choices(kind, BUILT_IN)}; or give module:callable.")
-    factory = import_name(kind, "model")
-    if not callable(factory):
-        raise UserError(f"model: {kind} cannot be called to make a model.")
-    return cast(Factory, factory)
-
-
-def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Own factories may take (shape, classes), or nothing at all."""
-    try:
-        takes = len(inspect.signature(factory).parameters)
-    except ValueError:
-        takes = 0
-    module = factory(shape, classes) if takes >= 2 else factory()
-    if not isinstance(module, nn.Module):
-        raise UserError(f"The model's factory returned a {type(module).__name__}, not a torch module.")
-    return module
 
 
 def part_of(name: str) -> Part:

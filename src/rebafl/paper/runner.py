@@ -17,7 +17,7 @@ from ..data import Data, load
 from ..engines import cores, start_engine
 from ..runs.experiment import Experiment, prepare
 from ..runs.simulate import Listener, simulate
-from ..training.loop import one_thread
+from ..training.resources import one_thread
 from .items import Cell
 from .results import keep
 

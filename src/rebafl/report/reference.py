@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..algorithms.interface import Training
 from ..base.config import describe
-from ..models.contract import ModelChoice
+from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..runs.settings import SECTIONS, Settings
 

@@ -16,10 +16,11 @@ from ..algorithms.interface import Server, Task, Training
 from ..base.errors import UserError
 from ..base.rng import generator, torch_stream
 from ..base.tensors import Tensors
-from ..engines import Work
-from ..models.contract import Factory, Part, load_weights, make_net, part_of, weights_of
+from ..models.choice import Factory, make_net
+from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
 from ..population.partition import Indices, Split
+from ..training.client_work import Work
 from ..training.loop import fit
 from .origin import own_code
 from .settings import Settings

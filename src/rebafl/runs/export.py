@@ -27,7 +27,8 @@ from ..base.files import ASIDE, sha256, write_whole
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors
 from ..data import Inputs, read_image
-from ..models.contract import Classifier, Factory, ModelChoice, evaluating, load_weights, make_net, weights_of
+from ..models.choice import Factory, ModelChoice, make_net
+from ..models.contract import Classifier, evaluating, load_weights, weights_of
 from .record import open_run
 from .settings import make_settings
 from .simulate import OWN_MODEL, trained_weights

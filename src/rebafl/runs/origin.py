@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base.config import Plain, import_name
 from ..base.files import sha256
-from ..models.contract import BUILT_IN, Factory
+from ..models.choice import BUILT_IN, Factory
 from .settings import Settings
 
 OWN_CODE = "own_code"  # in environment.json: what is defined elsewhere -> SHA-256 of its source

@@ -16,7 +16,7 @@ from ..base.config import KIND, Plain, build, build_kind, merge, parameters, pla
 from ..base.errors import exists
 from ..data import settings_for
 from ..engines import Where
-from ..models.contract import ModelChoice
+from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Dropout, Process
 from ..population.partition import Partition

@@ -16,8 +16,8 @@ from ..base.errors import UserError
 from ..base.tensors import Tensors
 from ..data import Data
 from ..engines import Engine, StateOf, start_engine
-from ..models.contract import Factory
-from ..training.loop import one_thread
+from ..models.choice import Factory
+from ..training.resources import one_thread
 from .experiment import Experiment, Say, prepare
 from .record import Record
 from .rounds import Checks, Intake, check_same, close_round, open_record

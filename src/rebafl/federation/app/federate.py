@@ -31,14 +31,14 @@ from ...base.tensors import size
 from ...data import Data
 from ...engines import InProcess, Outcome
 from ...engines.engine import failure_text
-from ...models.contract import Factory
+from ...models.choice import Factory
 from ...population.participation import Roster
 from ...runs.experiment import Experiment, prepare
 from ...runs.record import Record
 from ...runs.rounds import FEDERATION, Checks, Intake, check_same, close_round, open_record, taken
 from ...runs.settings import Settings
 from ...runs.spool import Spool
-from ...training.loop import one_thread
+from ...training.resources import one_thread
 from .census import TABLE as COUNTS
 from .census import Census
 from .fetch import Limit, Refused, fetched

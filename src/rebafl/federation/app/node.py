@@ -15,11 +15,11 @@ from ... import data as datasets
 from ...base.config import build
 from ...base.errors import UserError
 from ...data import Data, Inputs
-from ...engines import Work
-from ...models.contract import make_net
+from ...models.choice import make_net
 from ...population.partition import Indices, Split
 from ...runs.settings import Settings
-from ...training.loop import keep_memory, one_thread
+from ...training.client_work import Work
+from ...training.resources import keep_memory, one_thread
 from .client_states import keeper, recall
 from .options import read_run_config
 from .records import Malformed, Order, Reply, read_order
