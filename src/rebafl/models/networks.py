@@ -1,0 +1,68 @@
+"""Which networks come with the package? The paper's two CNNs, and a small one for inputs of any shape."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .contract import Classifier
+from .kernels import pooled_conv
+
+
+class FashionCNN(Classifier):
+    """The paper's first CNN: conv 5x5 (16), pool, conv 5x5 (32), pool, FC 128, FC classes."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels, *sides = shape
+        self.conv1 = nn.Conv2d(channels, 16, 5)
+        self.conv2 = nn.Conv2d(16, 32, 5, padding=1)
+        height, width = (((side - 4) // 2 - 2) // 2 for side in sides)
+        self.flat = 32 * height * width
+        self.hidden = nn.Linear(self.flat, 128)
+        self.head = nn.Linear(128, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        x = _pooled(self.conv1, x)
+        x = _pooled(self.conv2, x)
+        return F.leaky_relu(self.hidden(x.flatten(1)))
+
+
+class CifarCNN(Classifier):
+    """The paper's second CNN: a further conv 3x3 (64) and pool; FC 128 stays linear, the head has no bias."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels, *sides = shape
+        self.conv1 = nn.Conv2d(channels, 16, 5)
+        self.conv2 = nn.Conv2d(16, 32, 5, padding=1)
+        self.conv3 = nn.Conv2d(32, 64, 3, padding=1)
+        height, width = ((((side - 4) // 2 - 2) // 2) // 2 for side in sides)
+        self.flat = 64 * height * width
+        self.hidden = nn.Linear(self.flat, 128)
+        self.head = nn.Linear(128, classes, bias=False)
+
+    def features(self, x: Tensor) -> Tensor:
+        x = _pooled(self.conv1, x)
+        x = _pooled(self.conv2, x)
+        x = _pooled(self.conv3, x)
+        out: Tensor = self.hidden(x.flatten(1))
+        return out
+
+
+class MLP(Classifier):
+    """One hidden layer of 128, for inputs of any shape."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(int(torch.Size(shape).numel()), 128)
+        self.head = nn.Linear(128, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        return F.leaky_relu(self.hidden(x.flatten(1)))
+
+
+def _pooled(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    assert conv.bias is not None
+    return pooled_conv(x, conv.weight, conv.bias, int(conv.padding[0]))

@@ -1,0 +1,62 @@
+"""What does one client compute in a round, and from what? The same wherever it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ..algorithms.aggregate import Upload
+from ..algorithms.interface import Algorithm, Device, Sent, Training
+from ..base.rng import generator, torch_stream
+from ..base.tensors import Tensors
+from ..data import Data
+from ..models.contract import Classifier
+from ..population.partition import Indices, Split
+from .loop import train
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything that stays the same during a run and that a worker needs to know."""
+
+    algorithm: Algorithm
+    training: Training
+    data: Data
+    split: Split
+    seed: int
+    make_net: Callable[[], Classifier]
+
+    def device(self, client: int, round: int, state: Tensors | None) -> Device:
+        return self.device_of(client, self.split.indices(client), self.training, round, state)
+
+    def device_of(
+        self,
+        client: int,
+        indices: Indices,
+        training: Training,
+        round: int,
+        state: Tensors | None = None,
+    ) -> Device:
+        """A device that holds the training samples at these positions."""
+        index = torch.from_numpy(indices)
+        labels = self.data.y_train[index]
+        return Device(
+            id=client,
+            inputs=self.data.inputs(self.data.x_train[index]),
+            labels=labels,
+            counts=labels.bincount(minlength=len(self.data.classes)),
+            black=self.data.inputs.black,
+            training=training,
+            shuffle=generator(self.seed, "client", round, client),
+            random=generator(self.seed, "algorithm", round, client),
+            state=state,
+        )
+
+    def train(
+        self, net: Classifier, sent: Sent, client: int, round: int, state: Tensors | None
+    ) -> tuple[Upload, Tensors]:
+        """One client's round: a pure function of what is passed, wherever it is computed."""
+        with torch_stream(self.seed, "layers", round, client):
+            return train(net, self.algorithm, sent, self.device(client, round, state))
