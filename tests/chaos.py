@@ -18,7 +18,7 @@ import numpy as np
 
 from rebafl import simulate
 from rebafl.federation.app.options import read_run_config
-from rebafl.federation.ops.local import Federation, open_or_create
+from rebafl.federation.ops.local import LocalFederation, open_or_create
 from rebafl.report.summary import read_run
 from rebafl.runs.record import Record
 
@@ -59,7 +59,7 @@ class Story:
 class Monkey:
     """Kills and restarts at random, the same for the same seed, as rounds go by."""
 
-    def __init__(self, federation: Federation, story: Story, seed: int, server_after: int, every: int) -> None:
+    def __init__(self, federation: LocalFederation, story: Story, seed: int, server_after: int, every: int) -> None:
         self.federation, self.story, self.random = federation, story, np.random.default_rng(seed)
         self.server_after, self.every = server_after, every
         self.began = time.monotonic()

@@ -8,7 +8,7 @@ import torch
 
 from conftest import TinyNet, lines, run_toy, same_bits, weights
 from rebafl.algorithms import KINDS
-from rebafl.algorithms.interface import Batch, Device, Sent, Server, Task, Training
+from rebafl.algorithms.interface import Batch, Client, Sent, Server, Task, Training
 from rebafl.algorithms.rebafl import ReBaFL
 from rebafl.base.rng import generator, torch_stream
 from rebafl.models.contract import weights_of
@@ -52,11 +52,11 @@ def test_the_readings_of_dropout_give_the_same_model(tmp_path, toy):
         assert b["bytes_up"] * len(a["active"]) == a["bytes_up"] * 6
 
 
-def device(toy, index, **training):
+def client(toy, index, **training):
     labels = toy.y_train[index]
     counts = labels.bincount(minlength=4)
     streams = generator(0, "t"), generator(0, "a")
-    return Device(2, toy.inputs(toy.x_train[index]), labels, counts, torch.zeros(6), Training(**training), *streams)
+    return Client(2, toy.inputs(toy.x_train[index]), labels, counts, torch.zeros(6), Training(**training), *streams)
 
 
 def started(toy, algorithm, prototypes=None, mass=None, index=None):
@@ -67,13 +67,13 @@ def started(toy, algorithm, prototypes=None, mass=None, index=None):
     if prototypes is not None:
         state = {"prototypes": prototypes, "mass": mass}
     sent = Sent(weights_of(net), algorithm.broadcast(Server(weights_of(net), state)))
-    own = device(toy, torch.arange(45, 75) if index is None else index)  # 5 of class 0, 25 of class 1
+    own = client(toy, torch.arange(45, 75) if index is None else index)  # 5 of class 0, 25 of class 1
     return net, sent, own, algorithm.start(net, sent, own)
 
 
 def test_in_the_first_round_targets_are_the_own_classes(toy):
     _, _, _, context = started(toy, ReBaFL())
-    assert context.own["targets"].unique().tolist() == [0, 1]
+    assert context.prepared["targets"].unique().tolist() == [0, 1]
 
 
 def test_own_prototypes_replace_received_ones_and_others_stay(toy):
@@ -81,10 +81,10 @@ def test_own_prototypes_replace_received_ones_and_others_stay(toy):
     net, _, own, context = started(toy, ReBaFL(), table, mass)
     with torch.no_grad():
         h = net.features(own.inputs)
-    assert torch.allclose(context.own["prototypes"][0], h[:5].mean(0), atol=1e-6)
-    assert torch.allclose(context.own["prototypes"][1], h[5:].mean(0), atol=1e-6)
-    assert context.own["prototypes"][2].tolist() == [9.0] * 5
-    assert context.own["targets"].unique().tolist() == [0, 1, 2]
+    assert torch.allclose(context.prepared["prototypes"][0], h[:5].mean(0), atol=1e-6)
+    assert torch.allclose(context.prepared["prototypes"][1], h[5:].mean(0), atol=1e-6)
+    assert context.prepared["prototypes"][2].tolist() == [9.0] * 5
+    assert context.prepared["targets"].unique().tolist() == [0, 1, 2]
     _, _, _, missing = started(toy, ReBaFL(targets="missing"), table, mass)
     assert missing.own["targets"].unique().tolist() == [2]
 
@@ -108,7 +108,7 @@ def test_rebafls_loss_by_hand(toy):
     batch = Batch(own.inputs[:7], own.labels[:7], torch.arange(7))
     with torch.no_grad():
         h = net.features(batch.x)
-        p = context.own["prototypes"]
+        p = context.prepared["prototypes"]
         targets = torch.tensor([0, 1, 0, 1, 0, 1, 0])
         moved = p[targets] + 0.5 * (h - p[batch.y])
         prior = 0.9 * torch.tensor([5, 25, 0, 0]) / 30 + 0.1 / 4
@@ -167,8 +167,8 @@ def test_gaussian_augmentation_has_the_local_spread(toy):
     _net, _, _own, context = started(toy, algorithm)
     h = torch.zeros(4000, 5)
     made = algorithm.augmented(h, torch.zeros(4000).long(), torch.ones(4000).long(), context)
-    assert torch.allclose(made.mean(0), context.own["prototypes"][1], atol=0.05)
-    assert torch.allclose(made.std(0), context.own["spread"], atol=0.05)
+    assert torch.allclose(made.mean(0), context.prepared["prototypes"][1], atol=0.05)
+    assert torch.allclose(made.std(0), context.prepared["spread"], atol=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -178,7 +178,7 @@ def test_hooks_are_pure(toy, name):
     net, sent, _own, _ = started(toy, algorithm)
     kept = copy.deepcopy(sent)
     indices = (torch.arange(45, 75), torch.arange(100, 130), torch.arange(45, 75))
-    uploads = [train(net, algorithm, sent, device(toy, index))[0] for index in indices]
+    uploads = [train(net, algorithm, sent, client(toy, index))[0] for index in indices]
     assert same_bits(uploads[0].change, uploads[2].change)
     assert same_bits(uploads[0].shared, uploads[2].shared)
     assert not same_bits(uploads[0].change, uploads[1].change)
@@ -187,7 +187,7 @@ def test_hooks_are_pure(toy, name):
 
 
 def test_every_epoch_visits_every_sample_once_in_a_new_order(toy):
-    steps = list(batches(device(toy, torch.arange(45, 75), epochs=2, batch=8)))
+    steps = list(batches(client(toy, torch.arange(45, 75), epochs=2, batch=8)))
     assert [len(step.y) for step in steps] == [8, 8, 8, 6] * 2
     orders = [torch.cat([step.index for step in steps[a : a + 4]]) for a in (0, 4)]
     assert all(torch.equal(order.sort().values, torch.arange(30)) for order in orders)
@@ -198,7 +198,7 @@ def test_crop_and_flip_are_windows_of_the_bordered_image():
     """Every transformed image must be found among the 2 x 81 possible ones, and both kinds must occur."""
     image = torch.arange(3 * 8 * 8, dtype=torch.float32).reshape(1, 3, 8, 8).repeat(40, 1, 1, 1)
     labels, fill = torch.zeros(40).long(), torch.tensor([-1.0, -2.0, -3.0])
-    own = Device(
+    own = Client(
         0,
         image,
         labels,
@@ -225,7 +225,7 @@ def test_weight_decay_and_momentum_are_those_of_sgd_by_hand(toy):
     algorithm = KINDS["fedavg"]()
     net, sent, own, _ = started(toy, algorithm)
     settings = Training(epochs=2, batch=30, lr=0.1, momentum=0.5, weight_decay=0.01)
-    own = device(
+    own = client(
         toy,
         torch.arange(45, 75),
         **{k: getattr(settings, k) for k in ("epochs", "batch", "lr", "momentum", "weight_decay")},

@@ -22,7 +22,7 @@ from rebafl.algorithms.feddyn import FedDyn
 from rebafl.algorithms.fedlc import FedLC
 from rebafl.algorithms.fedprox import FedProx
 from rebafl.algorithms.fedrs import FedRS
-from rebafl.algorithms.interface import Algorithm, Batch, Context, Device, Sent, Server, Task, Training, gradients
+from rebafl.algorithms.interface import Algorithm, Batch, Client, Context, Sent, Server, Task, Training, gradients
 from rebafl.algorithms.label_smoothing import LabelSmoothing
 from rebafl.algorithms.losses import count_margin
 from rebafl.algorithms.moon import Moon
@@ -45,7 +45,7 @@ def make_device(toy, client, state, training, balanced=False):
     labels = toy.y_train[index]
     counts = labels.bincount(minlength=4)
     inputs = toy.inputs(toy.x_train[index]).double()
-    return Device(
+    return Client(
         client, inputs, labels, counts, torch.zeros(6), training, generator(0, "t", 0, client), generator(0, "a"), state
     )
 
@@ -280,7 +280,7 @@ def test_moons_frozen_passes_run_once_a_round(toy, monkeypatch):
     """Two passes over the local data without gradients, whatever the number of epochs."""
     calls = []
     monkeypatch.setattr(
-        Device, "features", lambda self, net: calls.append(1) or torch.zeros(len(self.labels), 5).double()
+        Client, "features", lambda self, net: calls.append(1) or torch.zeros(len(self.labels), 5).double()
     )
     training = Training(epochs=5, batch=7)
     list(federation(toy, Moon(), 2, clients=2, training=training))
@@ -303,7 +303,7 @@ def test_with_equal_counts_fedlc_is_bsm_is_a_softmax_over_the_held_classes(toy):
         name = "held only"
 
         def loss(self, net, batch, context):
-            held = torch.nonzero(context.device.counts).flatten()
+            held = torch.nonzero(context.client.counts).flatten()
             return F.cross_entropy(net(batch.x)[:, held], torch.searchsorted(held, batch.y))
 
     (held, _, _), *_ = federation(toy, HeldOnly(), 1)
@@ -430,7 +430,7 @@ STEP = Training(epochs=1, batch=9, lr=1.0, momentum=0.0, weight_decay=0.0)
 def one_step(algorithm, net, x, y, counts, state=None, extra=None, client=0):
     """One client with one sample and one step of learning rate one."""
     sent = Sent(weights_of(net), extra or {})
-    own = Device(client, exact([[x]]), torch.tensor([y]), torch.tensor(counts), torch.zeros(1), STEP,
+    own = Client(client, exact([[x]]), torch.tensor([y]), torch.tensor(counts), torch.zeros(1), STEP,
                  generator(0, "t"), generator(0, "a"), state)  # fmt: skip
     return train(net, algorithm, sent, own)
 
@@ -572,7 +572,7 @@ def c_not_scaled(self, server, uploads, clients):
 
 def correction_with_the_wrong_sign(self, net, context):
     for name, _, gradient in gradients(net):
-        gradient.sub_(context.sent.extra[name]).add_(context.own[name])
+        gradient.sub_(context.sent.extra[name]).add_(context.prepared[name])
 
 
 def h_over_the_active_only(self, server, uploads, clients):
@@ -591,17 +591,17 @@ def decayed_head(self, net, context, steps):
     return Upload(upload.client, {**upload.change, **head}, upload.counts), {}
 
 
-def scales_every_class(self, net, sent, device):
-    return Context(sent, device, {"scale": torch.full((len(device.counts),), self.alpha)})
+def scales_every_class(self, net, sent, client):
+    return Context(sent, client, {"scale": torch.full((len(client.counts),), self.alpha)})
 
 
-def margin_with_the_wrong_sign(self, net, sent, device):
-    return Context(sent, device, {"margin": -count_margin(device.counts, self.tau)})
+def margin_with_the_wrong_sign(self, net, sent, client):
+    return Context(sent, client, {"margin": -count_margin(client.counts, self.tau)})
 
 
-def similarities_swapped(self, net, sent, device):
-    own = Moon.start(self, net, sent, device).own
-    return Context(sent, device, {"global": own["previous"], "previous": own["global"]})
+def similarities_swapped(self, net, sent, client):
+    own = Moon.start(self, net, sent, client).prepared
+    return Context(sent, client, {"global": own["previous"], "previous": own["global"]})
 
 
 def previous_is_the_received_model(self, net, context, steps):

@@ -62,10 +62,10 @@ class Sabotage(Algorithm):
     deed: str = "raise"
     place: str = ""
 
-    def start(self, net, sent, device):
-        if device.id == 1:
+    def start(self, net, sent, client):
+        if client.id == 1:
             self.act()
-        return super().start(net, sent, device)
+        return super().start(net, sent, client)
 
     def act(self):
         marker = Path(self.place) / "done"
@@ -124,7 +124,7 @@ class Poison(Algorithm):
 
     def finish(self, net, context, steps):
         upload, state = super().finish(net, context, steps)
-        if context.device.id in self.clients:
+        if context.client.id in self.clients:
             upload.change["head.bias"].fill_(float("nan"))
         return upload, state
 

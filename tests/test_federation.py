@@ -24,7 +24,7 @@ from rebafl.federation.ops import processes
 from rebafl.federation.ops.control import connected
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.federation.ops.layout import Plan, create, read_plan
-from rebafl.federation.ops.local import Federation, open_or_create
+from rebafl.federation.ops.local import LocalFederation, open_or_create
 from rebafl.federation.ops.processes import Started, free_ports, wait_until
 from rebafl.federation.superlink import guarded
 
@@ -152,7 +152,7 @@ def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, words, said):
     create(Path("fed"), Plan(2, (), "127.0.0.1", ports[0], tuple(ports[1:])))
     with pytest.raises(UserError, match=said):
         command(*words)
-    assert not Federation(Path("fed")).is_up
+    assert not LocalFederation(Path("fed")).is_up
 
 
 def test_a_taken_port_is_said(tmp_path):
@@ -163,8 +163,8 @@ def test_a_taken_port_is_said(tmp_path):
         taken.listen()
         create(tmp_path / "fed", Plan(1, (), "127.0.0.1", taken.getsockname()[1], (9093,)))
         with pytest.raises(UserError, match=f"Port {taken.getsockname()[1]} .* is taken"):
-            Federation(tmp_path / "fed").begin({"rounds": 1})
-    assert not Federation(tmp_path / "fed").is_up
+            LocalFederation(tmp_path / "fed").begin({"rounds": 1})
+    assert not LocalFederation(tmp_path / "fed").is_up
 
 
 def test_without_flower_the_commands_are_there_and_say_how_to_get_it(tmp_path):

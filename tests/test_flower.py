@@ -250,7 +250,7 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_loses_nothing(tmp_path, co
 
     def fsync(handle):
         if full:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on client")
         sync(handle)
 
     def fill(part, round, reply):
@@ -258,7 +258,7 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_loses_nothing(tmp_path, co
         return reply
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)") as caught:
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on client\)") as caught:
         run(config, FakeGrid(nodes_of(config), fill))
     assert "\n" not in str(caught.value)
     full.clear()

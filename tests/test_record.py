@@ -37,12 +37,12 @@ class Counting(Algorithm):
             parameter.grad.mul_(1 + self.count(context))
 
     def count(self, context):
-        return int(context.device.state["n"]) if context.device.state else 0
+        return int(context.client.state["n"]) if context.client.state else 0
 
     def finish(self, net, context, steps):
         return self.upload(net, context), {"n": torch.tensor(self.count(context) + 1)}
 
-    def client_state(self, server):
+    def client_state_template(self, server):
         return {"n": torch.tensor(0)}
 
 

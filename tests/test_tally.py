@@ -41,10 +41,10 @@ class Spoilt(Algorithm):
     name = "spoilt"
     clients: tuple[int, ...] = ()
 
-    def start(self, net, sent, device):
-        if device.id in self.clients:
+    def start(self, net, sent, client):
+        if client.id in self.clients:
             raise ZeroDivisionError
-        return super().start(net, sent, device)
+        return super().start(net, sent, client)
 
 
 @pytest.fixture

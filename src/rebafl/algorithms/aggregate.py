@@ -20,7 +20,7 @@ BLOCK = 2**20  # elements that are computed with at a time
 
 @dataclass(frozen=True)
 class Upload:
-    """What leaves a device: how the weights changed, what is shared besides, and the class counts."""
+    """What leaves a client: how the weights changed, what is shared besides, and the class counts."""
 
     client: int
     change: Mapping[str, Tensor]
@@ -57,7 +57,7 @@ def refusal(
         return f"impossible class counts {each}"
     if reason := mismatch(upload.change, change, most_value):
         return f"weights: {reason}"
-    if most_norm < math.inf and (norm := length(upload.change)) > most_norm:
+    if most_norm < math.inf and (norm := euclidean_norm(upload.change)) > most_norm:
         return f"weights: they moved by {norm:.4g}, more than {most_norm:.4g}"
     reason = mismatch(upload.shared, shared, most_value)
     return f"shared values: {reason}" if reason else None
@@ -103,7 +103,7 @@ def _too_large(found: Mapping[str, Tensor], most_value: float) -> str | None:
     return None
 
 
-def length(tensors: Mapping[str, Tensor]) -> float:
+def euclidean_norm(tensors: Mapping[str, Tensor]) -> float:
     """The Euclidean norm of all these tensors as one vector."""
     return math.sqrt(math.fsum(float(each.to(torch.float64).square().sum()) for each in tensors.values()))
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ..base.config import parameters
 from ..models.contract import Classifier
-from .interface import Algorithm, Batch, Context, Costs, Device, Sent
+from .interface import Algorithm, Batch, Client, Context, Costs, Sent
 from .losses import adjusted_cross_entropy, log_prior
 
 
@@ -16,8 +16,8 @@ class BsmFedAvg(Algorithm):
     paper = "Chen & Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, 2022"
     costs = Costs(compute="one addition a logit")
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
-        return Context(sent, device, {"prior": log_prior(device.counts, eps=0.0)})
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
+        return Context(sent, client, {"prior": log_prior(client.counts, eps=0.0)})
 
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
-        return adjusted_cross_entropy(net(batch.x), batch.y, context.own["prior"])
+        return adjusted_cross_entropy(net(batch.x), batch.y, context.prepared["prior"])

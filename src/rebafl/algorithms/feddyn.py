@@ -10,7 +10,7 @@ from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, weights_of
 from .aggregate import Upload, moved, weighted_mean
-from .interface import Algorithm, Context, Costs, Device, Sent, Server, Task, gradients
+from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, gradients
 
 H, MEAN = "h/", "mean/"
 
@@ -32,26 +32,24 @@ class FedDyn(Algorithm):
         h = {H + name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
         return h | {MEAN + name: tensor for name, tensor in weights_of(net).items()}
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
         zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
-        return Context(sent, device, device.state or zeros)
+        return Context(sent, client, client.state or zeros)
 
     def correct(self, net: Classifier, context: Context) -> None:
         for name, parameter, gradient in gradients(net):
             pull = parameter.detach() - context.sent.weights[name]
-            gradient.sub_(context.own[name]).add_(pull, alpha=self.alpha)
+            gradient.sub_(context.prepared[name]).add_(pull, alpha=self.alpha)
 
-    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
-        upload = self.upload(net, context)
-        after = {name: s - self.alpha * upload.change[name] for name, s in context.own.items()}
-        return upload, after
+    def next_state(self, net: Classifier, context: Context, upload: Upload, steps: int) -> Tensors:
+        return {name: s - self.alpha * upload.change[name] for name, s in context.prepared.items()}
 
-    def client_state(self, server: Server) -> Tensors:
+    def client_state_template(self, server: Server) -> Tensors:
         return {name.removeprefix(H): h for name, h in server.state.items() if name.startswith(H)}
 
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
         change = weighted_mean([upload.change for upload in uploads], [1.0] * len(uploads))
-        old = self.client_state(server)
+        old = self.client_state_template(server)
         share = len(uploads) / clients
         h = moved(old, {name: change[name] for name in old}, -self.alpha * share)
         mean = moved(server.weights, change)

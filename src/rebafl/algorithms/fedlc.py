@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..base.config import parameters
 from ..models.contract import Classifier
-from .interface import Algorithm, Batch, Context, Costs, Device, Sent
+from .interface import Algorithm, Batch, Client, Context, Costs, Sent
 from .losses import adjusted_cross_entropy, count_margin
 
 
@@ -21,8 +21,8 @@ class FedLC(Algorithm):
 
     tau: Annotated[float, Field(ge=0, description="size of the margins")] = 1.0
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
-        return Context(sent, device, {"margin": count_margin(device.counts, self.tau)})
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
+        return Context(sent, client, {"margin": count_margin(client.counts, self.tau)})
 
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
-        return adjusted_cross_entropy(net(batch.x), batch.y, context.own["margin"])
+        return adjusted_cross_entropy(net(batch.x), batch.y, context.prepared["margin"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..base.config import parameters
 from ..models.contract import Classifier
-from .interface import Algorithm, Batch, Context, Costs, Device, Sent
+from .interface import Algorithm, Batch, Client, Context, Costs, Sent
 
 
 @parameters
@@ -22,8 +22,8 @@ class FedRS(Algorithm):
 
     alpha: Annotated[float, Field(ge=0, le=1, description="scale of missing classes' logits")] = 0.5
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
-        return Context(sent, device, {"scale": torch.where(device.counts > 0, 1.0, self.alpha)})
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
+        return Context(sent, client, {"scale": torch.where(client.counts > 0, 1.0, self.alpha)})
 
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
-        return F.cross_entropy(net(batch.x) * context.own["scale"], batch.y)
+        return F.cross_entropy(net(batch.x) * context.prepared["scale"], batch.y)

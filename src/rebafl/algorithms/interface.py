@@ -36,7 +36,7 @@ from .aggregate import Upload, moved, weighted_mean
 
 @parameters
 class Training:
-    """How a device trains: plain SGD, fresh each round."""
+    """How a client trains: plain SGD, fresh each round."""
 
     epochs: Annotated[int, Field(ge=1, description="passes over the local data a round (E)")] = 5
     batch: Annotated[int, Field(ge=1, description="samples a step (B)")] = 50
@@ -72,7 +72,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Device:
+class Client:
     """What a client knows: who it is, its data, and its own state (None the first time).
 
     `shuffle` is the training loop's random stream, `random` the algorithm's: whether an algorithm draws
@@ -96,7 +96,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's samples; `index` are their positions in the device's data."""
+    """One step's samples; `index` are their positions in the client's data."""
 
     x: Tensor
     y: Tensor
@@ -108,8 +108,8 @@ class Context:
     """One client's round: what it was sent, what it is, and what the algorithm prepared once for all steps."""
 
     sent: Sent
-    device: Device
-    own: Tensors = field(default_factory=dict)
+    client: Client
+    prepared: Tensors = field(default_factory=dict)
 
 
 Fit = Callable[[Tensors, Part, Training], Tensors]
@@ -148,9 +148,9 @@ class Algorithm(ABC):
         """What goes out besides the weights."""
         return {}
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
         """Before the first step; `net` holds the received weights and must hold them again afterwards."""
-        return Context(sent, device)
+        return Context(sent, client)
 
     def trains(self, part: Part) -> bool:
         """Is this part of the model trained and uploaded?"""
@@ -164,15 +164,25 @@ class Algorithm(ABC):
         """Change the gradients in place, between the backward pass and the step."""
         return None
 
-    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
-        """After the last step: what leaves the device, and the client's next state."""
-        return self.upload(net, context), {}
+    def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
+        """After the last step: what goes up besides the change of the weights."""
+        return {}
 
-    def client_state(self, server: Server) -> Tensors:
+    def upload(self, net: Classifier, context: Context, steps: int) -> Upload:
+        """All that leaves the client: the change of the trained parts, the class counts, and what is shared."""
+        received = context.sent.weights
+        change = {name: tensor - received[name] for name, tensor in self.uploaded(net.state_dict()).items()}
+        return Upload(context.client.id, change, context.client.counts, self.share(net, context, steps))
+
+    def next_state(self, net: Classifier, context: Context, upload: Upload, steps: int) -> Tensors:
+        """The client's next state. `upload` is what was really sent: it may have been changed on its way out."""
+        return {}
+
+    def client_state_template(self, server: Server) -> Tensors:
         """What a client keeps from round to round, as tensors of the right shape: empty for most algorithms."""
         return {}
 
-    def shared(self, server: Server) -> Tensors:
+    def shared_template(self, server: Server) -> Tensors:
         """What an upload shares besides the weights, as tensors of the right shape: anything else is refused."""
         return {}
 
@@ -200,9 +210,3 @@ class Algorithm(ABC):
     def uploaded(self, weights: Tensors) -> Tensors:
         """Those of the weights that are uploaded: the trained parts."""
         return {name: tensor for name, tensor in weights.items() if self.trains(part_of(name))}
-
-    def upload(self, net: Classifier, context: Context, shared: Tensors | None = None) -> Upload:
-        """The change of the weights, with the class counts and whatever else is shared."""
-        received = context.sent.weights
-        change = {name: tensor - received[name] for name, tensor in self.uploaded(net.state_dict()).items()}
-        return Upload(context.device.id, change, context.device.counts, shared or {})

@@ -12,7 +12,7 @@ from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier
 from .aggregate import Upload
-from .interface import Algorithm, Batch, Context, Costs, Device, Sent, Server, Task
+from .interface import Algorithm, Batch, Client, Context, Costs, Sent, Server, Task
 from .losses import adjusted_cross_entropy, log_prior, weighted_cross_entropy
 from .prototypes import class_prototypes, cycled_targets, mean_prototypes, transfer_features, within_class_std
 
@@ -61,23 +61,23 @@ class ReBaFL(Algorithm):
     def broadcast(self, server: Server) -> Tensors:
         return server.state
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
-        own = {"prior": log_prior(device.counts, self.eps_of(device.id))}
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
+        own = {"prior": log_prior(client.counts, self.eps_of(client.id))}
         if self.mu > 0:
-            features, held = device.features(net), device.counts > 0
-            local = class_prototypes(features, device.labels, len(device.counts))
+            features, held = client.features(net), client.counts > 0
+            local = class_prototypes(features, client.labels, len(client.counts))
             own["prototypes"] = torch.where(held.unsqueeze(1), local, sent.extra["prototypes"])
             known = held | (sent.extra["mass"] > 0)
             available = torch.nonzero(known & ~held if self.targets == "missing" else known).flatten()
             if len(available):
-                own |= self.prepared(cycled_targets(available, device.training.batch), own, device)
+                own |= self.for_targets(cycled_targets(available, client.training.batch), own, client)
             if self.noise == "gaussian":
-                own["spread"] = within_class_std(features, device.labels, local)
-        return Context(sent, device, own)
+                own["spread"] = within_class_std(features, client.labels, local)
+        return Context(sent, client, own)
 
-    def prepared(self, targets: Tensor, own: Tensors, device: Device) -> Tensors:
+    def for_targets(self, targets: Tensor, own: Tensors, client: Client) -> Tensors:
         """What every batch with these targets needs: a row a sample, the real ones first, then the augmented."""
-        prior = log_prior(targets.bincount(minlength=len(device.counts)), self.eps_of(device.id))
+        prior = log_prior(targets.bincount(minlength=len(client.counts)), self.eps_of(client.id))
         rows, weight = (len(targets), -1), own["prototypes"].new_ones(len(targets)) / len(targets)
         return {
             "targets": targets,
@@ -88,29 +88,30 @@ class ReBaFL(Algorithm):
     def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
         """Real and augmented features pass the head as one batch: a head treats each row by itself."""
         features: Tensor = net.features(batch.x)
-        own = context.own
+        own = context.prepared
         if "targets" not in own:
             return adjusted_cross_entropy(net.head(features), batch.y, own["prior"])
         if len(batch.y) < len(own["targets"]):  # the last batch of an epoch
-            own = own | self.prepared(own["targets"][: len(batch.y)], own, context.device)
+            own = own | self.for_targets(own["targets"][: len(batch.y)], own, context.client)
         both = torch.cat([features, self.augmented(features, batch.y, own["targets"], context)])
         labels = torch.cat([batch.y, own["targets"]])
         return weighted_cross_entropy(net.head(both), labels, own["priors"], own["weights"])
 
     def augmented(self, features: Tensor, labels: Tensor, targets: Tensor, context: Context) -> Tensor:
         """Features of the target classes; gradients stop here, so that only the head learns from them."""
-        prototypes = context.own["prototypes"]
+        prototypes = context.prepared["prototypes"]
         if self.noise == "transfer":
             return transfer_features(features, labels, prototypes, targets, self.lam)
-        drawn = context.device.random.standard_normal(features.shape, dtype="float32")
-        return prototypes[targets] + self.lam * context.own["spread"] * torch.from_numpy(drawn)
+        drawn = context.client.random.standard_normal(features.shape, dtype="float32")
+        return prototypes[targets] + self.lam * context.prepared["spread"] * torch.from_numpy(drawn)
 
-    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
-        device = context.device
-        table = class_prototypes(device.features(net), device.labels, len(device.counts)) if self.mu > 0 else None
-        return self.upload(net, context, {"prototypes": table} if table is not None else {}), {}
+    def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
+        if self.mu == 0:
+            return {}
+        client = context.client
+        return {"prototypes": class_prototypes(client.features(net), client.labels, len(client.counts))}
 
-    def shared(self, server: Server) -> Tensors:
+    def shared_template(self, server: Server) -> Tensors:
         return {name: table for name, table in server.state.items() if name == "prototypes"}
 
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:

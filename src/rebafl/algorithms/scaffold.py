@@ -11,7 +11,7 @@ from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier
 from .aggregate import Upload, moved, weighted_mean
-from .interface import Algorithm, Context, Costs, Device, Sent, Server, Task, Training, gradients
+from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, Training, gradients
 
 
 @parameters
@@ -39,24 +39,36 @@ class Scaffold(Algorithm):
     def broadcast(self, server: Server) -> Tensors:
         return server.state
 
-    def start(self, net: Classifier, sent: Sent, device: Device) -> Context:
-        own = device.state or {name: torch.zeros_like(c) for name, c in sent.extra.items()}
-        return Context(sent, device, own)
+    def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
+        own = client.state or {name: torch.zeros_like(c) for name, c in sent.extra.items()}
+        return Context(sent, client, own)
 
     def correct(self, net: Classifier, context: Context) -> None:
         for name, _, gradient in gradients(net):
-            gradient.add_(context.sent.extra[name]).sub_(context.own[name])
+            gradient.add_(context.sent.extra[name]).sub_(context.prepared[name])
         if self.clip > 0:
             torch.nn.utils.clip_grad_norm_(net.parameters(), self.clip)
 
-    def finish(self, net: Classifier, context: Context, steps: int) -> tuple[Upload, Tensors]:
-        path = self.path_length(context.device.training, steps)
-        after, shared = {}, {}
-        for name, c in context.sent.extra.items():
-            moved_by = context.sent.weights[name] - net.get_parameter(name).detach()
-            after[name] = context.own[name] - c + moved_by / path
-            shared[name] = after[name] - context.own[name]
-        return self.upload(net, context, shared), after
+    def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
+        return {name: c - context.prepared[name] for name, c in self.next_variate(net, context, steps).items()}
+
+    def next_state(self, net: Classifier, context: Context, upload: Upload, steps: int) -> Tensors:
+        """c_i moves by what was sent, or c would no longer be the mean of all c_i."""
+        state = {}
+        for name, variate in self.next_variate(net, context, steps).items():
+            before, change = context.prepared[name], upload.shared[name]
+            # before + change is the variate, rounded once more: only for a change that was altered on its way out
+            state[name] = variate if torch.equal(variate - before, change) else before + change
+        return state
+
+    def next_variate(self, net: Classifier, context: Context, steps: int) -> Tensors:
+        """c_i after this round: c_i - c + (the mean gradient on the path just taken)."""
+        path = self.path_length(context.client.training, steps)
+        received = context.sent.weights
+        return {
+            name: context.prepared[name] - c + (received[name] - net.get_parameter(name).detach()) / path
+            for name, c in context.sent.extra.items()
+        }
 
     def path_length(self, training: Training, steps: int) -> float:
         """How far a constant gradient of one would have moved a weight: lr Σ_k (1 - β^k) / (1 - β)."""
@@ -65,10 +77,10 @@ class Scaffold(Algorithm):
         beta = training.momentum
         return training.lr * sum((1 - beta**k) / (1 - beta) for k in range(1, steps + 1))
 
-    def client_state(self, server: Server) -> Tensors:
+    def client_state_template(self, server: Server) -> Tensors:
         return server.state
 
-    def shared(self, server: Server) -> Tensors:
+    def shared_template(self, server: Server) -> Tensors:
         return server.state
 
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:

@@ -18,7 +18,7 @@ from ..base.errors import UserError
 from ..data import check_name
 from ..federation.app.options import WORDS, Options, read_run_config
 from ..federation.ops.layout import PORT, Plan, create
-from ..federation.ops.local import Federation, open_or_create
+from ..federation.ops.local import LocalFederation, open_or_create
 from ..federation.ops.submission import need_submitted
 from ..runs.record import Record
 from ..runs.rounds import check_same
@@ -121,7 +121,7 @@ def run(
 
     Example: `rebafl federation run --dir fed dataset=fashion-mini rounds=50 deadline=120`
     """
-    federation = Federation(folder)
+    federation = LocalFederation(folder)
     settings, plain = _settings(words or [], federation.plan.nodes)
     check_same(Record(federation.out), settings)
     federation.submit(plain)
@@ -134,7 +134,7 @@ def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
 
     Example: `rebafl federation status --json`
     """
-    found = Federation(folder).status()
+    found = LocalFederation(folder).status()
     if as_json:
         print(json.dumps(found))
         return
@@ -156,7 +156,7 @@ def kill_node(number: NodeNumber, folder: Folder = HERE) -> None:
 
     Example: `rebafl federation kill-node 2`
     """
-    federation = Federation(folder)
+    federation = LocalFederation(folder)
     federation.need_up()
     federation.number(f"node-{number}")
     federation.kill(f"node-{number}")
@@ -169,7 +169,7 @@ def start_node(number: NodeNumber, folder: Folder = HERE) -> None:
 
     Example: `rebafl federation start-node 2`
     """
-    federation = Federation(folder)
+    federation = LocalFederation(folder)
     federation.need_up()
     federation.number(f"node-{number}")
     federation.start(f"node-{number}")
@@ -182,7 +182,7 @@ def kill_server(folder: Folder = HERE) -> None:
 
     Example: `rebafl federation kill-server`, then `rebafl federation start-server`
     """
-    Federation(folder).kill("server")
+    LocalFederation(folder).kill("server")
     say(f"The server is dead. Bring it back with: rebafl federation start-server --dir {folder}")
 
 
@@ -192,7 +192,7 @@ def start_server(folder: Folder = HERE) -> None:
 
     Example: `rebafl federation start-server`
     """
-    federation = Federation(folder)
+    federation = LocalFederation(folder)
     federation.need_up()
     federation.start("server")
     say("The server is starting; the run goes on from its last finished round.")
@@ -204,7 +204,7 @@ def down(folder: Folder = HERE) -> None:
 
     Example: `rebafl federation down`
     """
-    federation = Federation(folder)
+    federation = LocalFederation(folder)
     federation.need_up()
     say(f"Stopped {federation.down()} processes and all they had started. The run is kept in {federation.out}.")
 
@@ -234,7 +234,7 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
     return settings, {"rounds": settings.rounds, **plain}
 
 
-def _watch(federation: Federation, settings: Settings) -> None:
+def _watch(federation: LocalFederation, settings: Settings) -> None:
     """Show round after round until the last; a run that ends before that is an error."""
     record, asked = Record(federation.out), time.monotonic()
     while not record.begun:
@@ -252,7 +252,7 @@ def _watch(federation: Federation, settings: Settings) -> None:
             time.sleep(LOOK)
 
 
-def _still_going(federation: Federation, done: int, rounds: int, asked: float) -> float:
+def _still_going(federation: LocalFederation, done: int, rounds: int, asked: float) -> float:
     """Raise if the run is over too soon; returns when Flower was asked last, which is not done often."""
     if not federation.is_up:
         raise UserError(f"The federation was taken down after {done} of {rounds} rounds.")

@@ -28,7 +28,7 @@ from ..runs.record import CONFIG, Record, open_run
 from ..runs.rounds import roll_back
 from ..runs.settings import Settings, make_settings
 from ..runs.simulate import OWN_MODEL
-from ..runs.sweep import Cell, check_code, grid, rounds_done, run_on_ray
+from ..runs.sweep import GridPoint, check_code, grid, rounds_done, run_on_ray
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command
@@ -151,14 +151,14 @@ def sweep(
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
-def _sweep_here(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
+def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
     for number, cell in enumerate(cells, 1):
         if not silent:
             say(f"[{number}/{len(cells)}] {cell.label}")
         run_shown(cell.settings, cell.out, silent, again, accept_changes)
 
 
-def _sweep_on_ray(cells: list[Cell], silent: bool, again: str, accept_changes: bool) -> None:
+def _sweep_on_ray(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
     with progress_bar(disable=silent or not err.is_terminal) as progress:
         bar = progress.add_task(
             f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"

@@ -9,17 +9,16 @@ from ..training.client_work import Work
 from .engine import Engine, Outcome, StateOf
 from .inprocess import InProcess
 from .ray_tasks import RayTasks
-from .workers import Processes
+from .workers import WorkerProcesses
 
 __all__ = [
     "Engine",
     "InProcess",
     "Outcome",
-    "Processes",
     "RayTasks",
     "StateOf",
     "Where",
-    "Work",
+    "WorkerProcesses",
     "cores",
     "start_engine",
 ]
@@ -32,7 +31,7 @@ def start_engine(work: Work, where: Where, workers: int) -> Engine:
     count = workers or cores()
     if where == "ray":
         return RayTasks(work, count)
-    return InProcess(work) if count == 1 else Processes(work, count)
+    return InProcess(work) if count == 1 else WorkerProcesses(work, count)
 
 
 def cores() -> int:

@@ -24,7 +24,7 @@ TRIES = 3  # how often a job is given out before the client counts as failed
 CHUNKS_A_JOB = 1  # more would leave workers idle at the end
 DIED = f"its worker process died {TRIES} times"
 
-Reply = tuple[dict[str, Tensors], dict[str, Any]]
+Unpacked = tuple[dict[str, Tensors], dict[str, Any]]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Runner:
         return pack({"change": upload.change, "shared": upload.shared, "counts": counts, "state": after})
 
 
-class Remote(ABC):
+class RemoteEngine(ABC):
     """The run's side: an engine whose clients are trained elsewhere."""
 
     def __init__(self, work: Work) -> None:
@@ -80,7 +80,7 @@ class Remote(ABC):
         """What all jobs from now on start from; each worker gets it once."""
 
     @abstractmethod
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reply]]:
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Unpacked]]:
         """Do all jobs; each comes back with its reply, in any order."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ import torch
 from ..base.errors import UserError
 from ..base.tensors import unpack
 from ..training.client_work import Work
-from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
+from .jobs import DIED, TRIES, Job, RemoteEngine, Runner, Unpacked, failed
 
 AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # nothing sent, no word on GPUs
@@ -68,7 +68,7 @@ def _start(ray: Any, folder: str | None, cpus: int) -> None:
             os.environ["PYTHONPATH"] = before
 
 
-class RayTasks(Remote):
+class RayTasks(RemoteEngine):
     def __init__(self, work: Work, cpus: int) -> None:
         super().__init__(work)
         self._stack = ExitStack()
@@ -85,7 +85,7 @@ class RayTasks(Remote):
     def announce(self, broadcast: bytes) -> None:
         self._version, self._broadcast = next(self._versions), self._ray.put(broadcast)
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reply]]:
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Unpacked]]:
         waiting, open_jobs = iter(jobs), dict[Any, Job]()
         while True:
             for job in itertools.islice(waiting, self._ahead - len(open_jobs)):

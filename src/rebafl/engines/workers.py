@@ -21,7 +21,7 @@ import torch
 
 from ..base.tensors import unpack
 from ..training.client_work import Work
-from .jobs import DIED, TRIES, Job, Remote, Reply, Runner, failed
+from .jobs import DIED, TRIES, Job, RemoteEngine, Runner, Unpacked, failed
 
 BROADCAST, JOB, REPLY = b"b", b"j", b"r"
 HEADER = struct.Struct("!cQ")  # a message's kind and length
@@ -88,7 +88,7 @@ class Worker:
         self.channel.close()
 
 
-class Processes(Remote):
+class WorkerProcesses(RemoteEngine):
     def __init__(self, work: Work, workers: int) -> None:
         super().__init__(work)
         self._version = 0
@@ -106,7 +106,7 @@ class Processes(Remote):
         self._version += 1
         self._broadcast = broadcast
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reply]]:
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Unpacked]]:
         """Hand out the jobs to whoever is free."""
         waiting, again = iter(jobs), deque[Job]()
         while True:

@@ -1,6 +1,6 @@
 """Who takes part in a round, and whose upload is lost?
 
-A `Process` says who is there in a round: a pure function of (seed, round), so resuming needs no state.
+A `Participation` says who is there in a round: a pure function of (seed, round), so resuming needs no state.
 It is read in one of two ways: those who are not there are *away* (did not train), or their upload is
 *lost* (trained in vain). A second process, `delivery`, may lose further uploads.
 """
@@ -30,7 +30,7 @@ MOST_DRAWS = 100_000
 
 
 @parameters
-class Process(ABC):
+class Participation(ABC):
     """Rounds count from 1. `purpose` keeps two processes of one run independent."""
 
     name: ClassVar[str]
@@ -40,7 +40,7 @@ class Process(ABC):
 
 
 @parameters
-class Always(Process):
+class Always(Participation):
     """Everybody, always."""
 
     name = "always"
@@ -50,7 +50,7 @@ class Always(Process):
 
 
 @parameters
-class Bernoulli(Process):
+class Bernoulli(Participation):
     """Each client is there with probability p, independently; with several p, client i has p[i mod groups].
 
     A draw in which nobody is there is drawn again.
@@ -64,7 +64,7 @@ class Bernoulli(Process):
 
 
 @parameters
-class Persistent(Process):
+class Persistent(Participation):
     """As `bernoulli`, but drawn only every `period` rounds and held in between."""
 
     name = "persistent"
@@ -86,7 +86,7 @@ def _independent(p: float | tuple[float, ...], clients: int, seed: int, round: i
 
 
 @parameters
-class Fraction(Process):
+class Fraction(Participation):
     """Exactly round(share * clients) clients, at least one, drawn anew each round."""
 
     name = "fraction"
@@ -100,7 +100,7 @@ class Fraction(Process):
 
 
 @parameters
-class Markov(Process):
+class Markov(Participation):
     """Clients come and go: one that is there leaves with probability `leave`, one that is away joins with `join`.
 
     The first round is drawn from the long-run share join / (join + leave). A round may be empty.
@@ -142,7 +142,7 @@ _chain = lru_cache(maxsize=4)(_Chain)
 
 
 @parameters
-class Trace(Process):
+class Trace(Participation):
     """What was observed: a CSV whose first line names its columns.
 
     `client,round`: one line for each round a client is there. `client,first,last`: from round to round.
@@ -191,7 +191,9 @@ def _trace(path: str, length: float) -> Columns:
             raise UserError(f"{path}: {COLUMNS}.")
 
 
-KINDS: dict[str, type[Process]] = {kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)}
+KINDS: dict[str, type[Participation]] = {
+    kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)
+}
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,9 @@ class Roster:
     arrives: tuple[int, ...]
 
 
-def roster(participation: Process, dropout: Dropout, delivery: Process, clients: int, seed: int, round: int) -> Roster:
+def roster(
+    participation: Participation, dropout: Dropout, delivery: Participation, clients: int, seed: int, round: int
+) -> Roster:
     """Both readings, and both processes together."""
     there = participation.present(clients, seed, round, "participation")
     delivered = delivery.present(clients, seed, round, "delivery")

@@ -26,7 +26,7 @@ from .origin import own_code
 from .settings import Settings
 
 Say = Callable[[str], None]
-SERVER = -1  # the server's own number where it trains like a device
+SERVER = -1  # the server's own number where it trains like a client
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Experiment:
         """Train one part of the model on the server's own samples, with the loop that clients use."""
         net = self.work.make_net()
         load_weights(net, weights)
-        device = self.work.device_of(SERVER, self.server_index, training, round)
+        client = self.work.client_of(SERVER, self.server_index, training, round)
         with torch_stream(self.settings.seed, "layers", round, SERVER):
-            fit(net, device, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
+            fit(net, client, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
 

@@ -150,8 +150,8 @@ class Intake:
     def __init__(self, experiment: Experiment, record: Record, server: Server, checks: Checks, spool: Spool) -> None:
         algorithm = experiment.settings.algorithm
         self.experiment, self.record, self.server, self.checks, self.spool = experiment, record, server, checks, spool
-        self.change, self.shared = algorithm.uploaded(server.weights), algorithm.shared(server)
-        self.state = algorithm.client_state(server)
+        self.change, self.shared = algorithm.uploaded(server.weights), algorithm.shared_template(server)
+        self.state = algorithm.client_state_template(server)
         self.failures: dict[int, str] = {}
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
@@ -250,7 +250,7 @@ def _line(
     trained = [name for name in moves[0] if name in experiment.parameters] if moves else []
     down = size(server.weights) + size(algorithm.broadcast(server))
     counts = {"counts": torch.zeros(experiment.task.classes, dtype=torch.int64)}
-    up = size(algorithm.uploaded(server.weights)) + size(algorithm.shared(server)) + size(counts)
+    up = size(algorithm.uploaded(server.weights)) + size(algorithm.shared_template(server)) + size(counts)
     return {
         "round": number,
         "active": list(who.trains),

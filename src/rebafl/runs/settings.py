@@ -18,7 +18,7 @@ from ..data import settings_for
 from ..engines import Where
 from ..models.choice import ModelChoice
 from ..population import participation, partition
-from ..population.participation import Dropout, Process
+from ..population.participation import Dropout, Participation
 from ..population.partition import Partition
 
 SECTIONS = ("model", "partition", "participation", "delivery", "algorithm", "training")
@@ -54,8 +54,8 @@ class Settings:
     )
     model: ModelChoice
     partition: Partition
-    participation: Process
-    delivery: Process
+    participation: Participation
+    delivery: Participation
     algorithm: Algorithm
     training: Training
 

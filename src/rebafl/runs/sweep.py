@@ -23,7 +23,7 @@ from .simulate import simulate
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridPoint:
     """One point of the grid: what sets it apart, its settings, and its run directory."""
 
     label: str
@@ -31,17 +31,17 @@ class Cell:
     out: Path
 
 
-def grid(base: Plain, words: Sequence[str], folder: Path) -> list[Cell]:
+def grid(base: Plain, words: Sequence[str], folder: Path) -> list[GridPoint]:
     """All combinations of the words' values over `base`; a wrong one is refused before any is run."""
     choices = [
         [f"{name}={value}" for value in alternatives(text)] for name, _, text in (w.partition("=") for w in words)
     ]
-    cells: dict[Path, Cell] = {}
+    cells: dict[Path, GridPoint] = {}
     for chosen in product(*choices):
         settings = make_settings(base, parse_assignments(chosen))
         apart = [word for word, options in zip(chosen, choices, strict=True) if len(options) > 1]
         out = folder / settings.label
-        cells[out] = Cell(" ".join(apart) or settings.algorithm.name, settings, out)
+        cells[out] = GridPoint(" ".join(apart) or settings.algorithm.name, settings, out)
     return list(cells.values())
 
 
@@ -59,7 +59,7 @@ def alternatives(text: str) -> list[str]:
     return values
 
 
-def check_code(cells: Sequence[Cell]) -> None:
+def check_code(cells: Sequence[GridPoint]) -> None:
     """Cells that were run with other own code, finished ones too, would be compared with those that are to come."""
     for cell in cells:
         record = Record(cell.out)
@@ -69,7 +69,7 @@ def check_code(cells: Sequence[Cell]) -> None:
 
 
 def run_on_ray(
-    cells: Sequence[Cell],
+    cells: Sequence[GridPoint],
     workers: int,
     listen: Callable[[int], None] = lambda rounds: None,
     accept_changes: bool = False,

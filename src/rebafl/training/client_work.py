@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from ..algorithms.aggregate import Upload
-from ..algorithms.interface import Algorithm, Device, Sent, Training
+from ..algorithms.interface import Algorithm, Client, Sent, Training
 from ..base.rng import generator, torch_stream
 from ..base.tensors import Tensors
 from ..data import Data
 from ..models.contract import Classifier
 from ..population.partition import Indices, Split
-from .loop import train
+from .loop import Outgoing, train, unchanged
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,31 @@ class Work:
     split: Split
     seed: int
     make_net: Callable[[], Classifier]
+    outgoing: Outgoing = unchanged
 
-    def device(self, client: int, round: int, state: Tensors | None) -> Device:
-        return self.device_of(client, self.split.indices(client), self.training, round, state)
+    def client(self, number: int, round: int, state: Tensors | None) -> Client:
+        return self.client_of(number, self.split.indices(number), self.training, round, state)
 
-    def device_of(
+    def client_of(
         self,
-        client: int,
+        number: int,
         indices: Indices,
         training: Training,
         round: int,
         state: Tensors | None = None,
-    ) -> Device:
-        """A device that holds the training samples at these positions."""
+    ) -> Client:
+        """A client that holds the training samples at these positions."""
         index = torch.from_numpy(indices)
         labels = self.data.y_train[index]
-        return Device(
-            id=client,
+        return Client(
+            id=number,
             inputs=self.data.inputs(self.data.x_train[index]),
             labels=labels,
             counts=labels.bincount(minlength=len(self.data.classes)),
             black=self.data.inputs.black,
             training=training,
-            shuffle=generator(self.seed, "client", round, client),
-            random=generator(self.seed, "algorithm", round, client),
+            shuffle=generator(self.seed, "client", round, number),
+            random=generator(self.seed, "algorithm", round, number),
             state=state,
         )
 
@@ -59,4 +60,4 @@ class Work:
     ) -> tuple[Upload, Tensors]:
         """One client's round: a pure function of what is passed, wherever it is computed."""
         with torch_stream(self.seed, "layers", round, client):
-            return train(net, self.algorithm, sent, self.device(client, round, state))
+            return train(net, self.algorithm, sent, self.client(client, round, state), self.outgoing)

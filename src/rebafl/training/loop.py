@@ -1,4 +1,4 @@
-"""What does a device do in a round? This is the only training loop in the project."""
+"""How does a client train? This is the only training loop in the project."""
 
 from __future__ import annotations
 
@@ -9,42 +9,55 @@ import torch
 from torch import Tensor, nn
 
 from ..algorithms.aggregate import Upload
-from ..algorithms.interface import Algorithm, Batch, Device, Sent
+from ..algorithms.interface import Algorithm, Batch, Client, Sent
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 from .images import bordered, crop_flip, rows_of
 from .sgd import SGD
 
+Outgoing = Callable[[Upload, Client], Upload]
+"""What an upload passes on its way out of a client, where it may be changed (clipped, rounded, masked)."""
 
-def train(net: Classifier, algorithm: Algorithm, sent: Sent, device: Device) -> tuple[Upload, Tensors]:
-    """One client's round, in any engine: receive, train, hand back the upload and the next state."""
+
+def unchanged(upload: Upload, client: Client) -> Upload:
+    return upload
+
+
+def train(
+    net: Classifier, algorithm: Algorithm, sent: Sent, client: Client, outgoing: Outgoing = unchanged
+) -> tuple[Upload, Tensors]:
+    """One client's round, in any engine: receive, train, hand back the upload and the next state.
+
+    `outgoing` may change the upload. The next state is computed from what comes out of it: what was really sent.
+    """
     load_weights(net, sent.weights)
     net.eval()
-    context = algorithm.start(net, sent, device)
+    context = algorithm.start(net, sent, client)
     steps = fit(
         net,
-        device,
+        client,
         algorithm.trains,
         lambda batch: algorithm.loss(net, batch, context),
         lambda: algorithm.correct(net, context),
     )
     net.eval()
-    return algorithm.finish(net, context, steps)
+    upload = outgoing(algorithm.upload(net, context, steps), client)
+    return upload, algorithm.next_state(net, context, upload, steps)
 
 
 def fit(
     net: Classifier,
-    device: Device,
+    client: Client,
     trains: Callable[[Part], bool],
     loss: Callable[[Batch], Tensor],
     correct: Callable[[], None] = lambda: None,
 ) -> int:
-    """Minimise `loss` over the device's data; how many steps that took."""
-    steps, settings = 0, device.training
+    """Minimise `loss` over the client's data; how many steps that took."""
+    steps, settings = 0, client.training
     with _only(net, trains) as parameters:
         optimiser = SGD(parameters, settings)
         _train_mode(net, trains)
-        for batch in batches(device):
+        for batch in batches(client):
             optimiser.zero_grad()
             torch.autograd.backward(loss(batch))
             correct()
@@ -73,15 +86,15 @@ def _only(net: Classifier, trains: Callable[[Part], bool]) -> Iterator[list[nn.P
         net.zero_grad()
 
 
-def batches(device: Device) -> Iterator[Batch]:
+def batches(client: Client) -> Iterator[Batch]:
     """All steps of a round: each epoch in a new order, gathered and transformed a batch at a time."""
-    training, random = device.training, device.shuffle
+    training, random = client.training, client.shuffle
     crop = training.transform == "crop-flip"
-    rows = rows_of(device.inputs)
-    source = bordered(rows, device.black) if crop else rows
+    rows = rows_of(client.inputs)
+    source = bordered(rows, client.black) if crop else rows
     for _ in range(training.epochs):
-        order = torch.from_numpy(random.permutation(len(device.labels)))
+        order = torch.from_numpy(random.permutation(len(client.labels)))
         for index in torch.split(order, training.batch):
             chosen = source.index_select(0, index)
             x = crop_flip(chosen, random) if crop else chosen
-            yield Batch(x.permute(0, 3, 1, 2) if x.dim() == 4 else x, device.labels[index], index)
+            yield Batch(x.permute(0, 3, 1, 2) if x.dim() == 4 else x, client.labels[index], index)

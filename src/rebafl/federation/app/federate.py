@@ -71,7 +71,7 @@ def federate(
         server = open_record(record, experiment, facts, options.accept_changes)
         for warning in experiment.warnings:
             log.warning("%s", warning)
-        run = Federation(grid, experiment, options, record)
+        run = FederationServer(grid, experiment, options, record)
         log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
         while record.round < settings.rounds:
             server = run.round(server)
@@ -122,7 +122,7 @@ class Answers:
             use(key, found)
 
 
-class Federation:
+class FederationServer:
     """The server's side of a run."""
 
     def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record) -> None:
@@ -184,7 +184,7 @@ class Federation:
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
         algorithm, server = self.experiment.settings.algorithm, self.experiment.first_server()
-        change, shared = algorithm.uploaded(server.weights), algorithm.shared(server)
+        change, shared = algorithm.uploaded(server.weights), algorithm.shared_template(server)
         counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
         return Limit.around(size(change) + size(shared) + size(counts), len(change) + len(shared))
 
@@ -214,7 +214,7 @@ class Federation:
     def _orders(self, server: Server, number: int, asked: Mapping[int, int]) -> dict[int, Message]:
         algorithm, data = self.experiment.settings.algorithm, self.experiment.work.data
         sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
-        stateful = bool(algorithm.client_state(server))
+        stateful = bool(algorithm.client_state_template(server))
         inputs = to_json(plain(data.inputs))
         orders = {}
         for client, node in asked.items():

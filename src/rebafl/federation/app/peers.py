@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ...algorithms.aggregate import Upload, length
+from ...algorithms.aggregate import Upload, euclidean_norm
 
 FEWEST = 3  # uploads of which the median means something
 SHARED = 100.0  # times the median's length that shared values may have
@@ -21,8 +21,8 @@ CHANGE = 10.0  # the same for the change of the weights, once a round was discar
 
 def standing_out(uploads: Sequence[Upload], wary: bool) -> dict[int, str]:
     """Client -> how its upload stands out; `wary` after a round was discarded."""
-    shared = {upload.client: length(upload.shared) for upload in uploads}
-    change = {upload.client: length(upload.change) for upload in uploads} if wary else {}
+    shared = {upload.client: euclidean_norm(upload.shared) for upload in uploads}
+    change = {upload.client: euclidean_norm(upload.change) for upload in uploads} if wary else {}
     return _beyond(shared, SHARED, "shared values") | _beyond(change, CHANGE, "weights")
 
 

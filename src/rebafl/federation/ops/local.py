@@ -25,7 +25,7 @@ Environment = Callable[[str], Mapping[str, str]]
 """A machine's name -> variables for its processes."""
 
 
-class Federation:
+class LocalFederation:
     """A federation in a directory of this machine."""
 
     def __init__(self, folder: Path) -> None:
@@ -165,12 +165,12 @@ class Federation:
         write_whole(self.folder / STATE, text.encode())
 
 
-def open_or_create(folder: Path, nodes: int) -> Federation:
+def open_or_create(folder: Path, nodes: int) -> LocalFederation:
     """The federation in this directory, or a new one there with free ports of 127.0.0.1."""
     if not exists(folder / DESCRIPTION):
         ports = free_ports(nodes + 1)
         create(folder, Plan(nodes, (), "127.0.0.1", ports[0], tuple(ports[1:])))
-    found = Federation(folder)
+    found = LocalFederation(folder)
     if found.plan.nodes != nodes:
         raise UserError(f"{folder} holds a federation of {found.plan.nodes} nodes, not {nodes}; choose another --dir.")
     return found
