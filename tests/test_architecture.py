@@ -6,11 +6,16 @@ from pathlib import Path
 import pytest
 
 import rebafl
+from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Algorithm
 
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
-    "base", "data", "models", "population", "algorithms", "training", "engines", "runs", "federation", "bench",
-    "paper", "report", "cli", "__main__",
+    "interrupts", "portable", "version", "errors", "files", "sealed", "tally", "clientlists", "kernels",
+    "machine", "rng", "tensors", "config", "data", "partition", "participation", "models", "losses",
+    "prototypes", "aggregate", "spool", "algorithm", "algorithms", "hooks", "local", "evaluate", "record",
+    "engines", "settings", "origin", "experiment", "rounds", "simulate", "flower", "federation", "sweep",
+    "bench", "paper", "verify", "deploy", "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 
@@ -56,7 +61,4 @@ def test_no_pickles_and_no_global_random_state(word):
 
 
 def test_algorithms_are_final_and_one_level_deep():
-    from rebafl.algorithms import KINDS
-    from rebafl.algorithms.interface import Algorithm
-
     assert all(kind.__bases__ == (Algorithm,) for kind in KINDS.values())

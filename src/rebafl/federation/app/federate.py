@@ -148,8 +148,8 @@ class FederationServer:
     def round(self) -> None:
         """Ask those who are there, wait until the deadline, close the round."""
         chosen = self.experiment.roster(self.record.round + 1).trains
-        asked = self._gather(chosen) if chosen else {}
-        with self.run.next_round() as round:
+        with self.run.next_round() as round:  # its seconds include the wait for nodes
+            asked = self._gather(chosen) if chosen else {}
             missing, restarted = self._collect(round, asked)
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             # before the round is committed: a server that dies in between must not forget what a client said
