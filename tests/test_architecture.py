@@ -191,9 +191,9 @@ def test_every_link_of_the_page_leads_somewhere():
 
 
 def test_a_function_that_is_not_there_would_be_noticed():
-    assert defined_in(SOURCES, "runs.rounds.Intake.take") == ROOT / "src/rebafl/runs/rounds.py"
+    assert defined_in(SOURCES, "runs.record.Record.commit") == ROOT / "src/rebafl/runs/record.py"
     assert defined_in(SOURCES, "engines.start_engine") == ROOT / "src/rebafl/engines/__init__.py"
-    for name in ("runs.rounds.Intake.nothing", "runs.rounds.nothing", "runs.nowhere.run", "runs.rounds"):
+    for name in ("runs.record.Record.nothing", "runs.record.nothing", "runs.nowhere.run", "runs.record"):
         assert defined_in(SOURCES, name) is None
 
 

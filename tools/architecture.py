@@ -226,7 +226,7 @@ def unknown_names(sources: Sources, text: str) -> list[str]:
 
 
 def defined_in(sources: Sources, name: str) -> Path | None:
-    """The file that defines this function, class or method (`runs.rounds.Intake.take`), if any does."""
+    """The file that defines this function, class or method (`runs.record.Record.commit`), if any does."""
     place, rest = sources.find(tuple(name.split(".")))
     body: Sequence[ast.stmt] = parsed(sources.modules[place]).body
     for part in rest:
