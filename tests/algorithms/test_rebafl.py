@@ -37,7 +37,7 @@ def test_own_prototypes_replace_received_ones_and_others_stay(toy):
     assert context.prepared["prototypes"][2].tolist() == [9.0] * 5
     assert context.prepared["targets"].unique().tolist() == [0, 1, 2]
     _, _, _, missing = started(toy, ReBaFL(targets="missing"), table, mass)
-    assert missing.own["targets"].unique().tolist() == [2]
+    assert missing.prepared["targets"].unique().tolist() == [2]
 
 
 def test_the_augmentation_loss_reaches_the_head_only(toy):

@@ -111,9 +111,9 @@ def test_an_empty_round_of_a_trace_is_an_empty_round(tmp_path, toy):
     ],
 )
 def test_a_round_that_ends_with_such_a_loss_is_not_taken(loss, before, usable):
-    assert (Checks(1, loss=1e3).unusable(loss, lambda: before) is None) == usable
+    assert (Checks(1, loss=1e3).unusable(loss, lambda: before) == "") == usable
 
 
 def test_without_a_bound_a_loss_must_only_be_finite():
-    assert Checks(1).unusable(1e30, lambda: 1.0) is None
+    assert Checks(1).unusable(1e30, lambda: 1.0) == ""
     assert "would be nan" in Checks(1).unusable(math.nan, lambda: 1.0)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rebafl.deploy import load
+from rebafl.deploy import load, predict
 
 model = load(Path(__file__).parent)
 # predict(model, [Path("image.png")]) gives one row of class probabilities an image

@@ -1,0 +1,5 @@
+"""Where do folders that version 0.1 exported find their loader? Here: their `load_model.py` names this module."""
+
+from .runs.export import load, predict
+
+__all__ = ["load", "predict"]
