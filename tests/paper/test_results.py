@@ -46,18 +46,11 @@ def test_measures_by_hand():
     result = made([50.0, 90.0] + [70.0, 80.0] * 5, bytes_up=[4, 8] * 6, diversity=[1.0, None, 3.0])
     assert result.measure("best") == 90.0
     assert result.measure("last10") == 75.0
-    assert result.measure("late") == 75.0
+    assert result.measure("second_half") == 75.0
     assert result.measure("accuracy") == pytest.approx((50 + 90 + 150 * 5) / 12)
     assert result.measure("diversity") == 2.0
     assert result.measure("bytes_up") == 3.0
     assert result.cut(1).measure("best") == 50.0
-
-
-def test_swing_is_of_rounds_and_not_of_what_is_learned():
-    """A curve that only rises is steady, however steep; its standard deviation would say otherwise."""
-    assert made([float(n) for n in range(20)]).measure("swing") == 1.0
-    assert made([0.0, 0.0, 10.0, 4.0, 9.0, 9.0]).measure("swing") == 2.5, "the second half only"
-    assert made([5.0]).measure("swing") == 0.0
 
 
 def test_a_damaged_result_is_named(tmp_path):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..base.errors import UserError
 from ..base.tensors import Tensors
+from ..base.words import one_line
 from . import kind_of
 from .aggregate import unlike
 from .interface import Algorithm, Server
@@ -35,9 +36,8 @@ def own_mistakes(algorithm: Algorithm) -> Iterator[None]:
         if (place := _place(error, algorithm)) is None:
             raise
         hook, where = place
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise UserError(
-            f"The algorithm {kind_of(algorithm)} failed in {hook}() at {where} ({reason}); {WHAT_NOW}."
+            f"The algorithm {kind_of(algorithm)} failed in {hook}() at {where} ({one_line(error)}); {WHAT_NOW}."
         ) from error
 
 

@@ -15,6 +15,7 @@ import safetensors.numpy
 
 from ..base.errors import UserError
 from ..base.files import cache_folder
+from ..base.words import Say
 from . import fetch, formats
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
 
@@ -152,7 +153,7 @@ def data_folder() -> Path:
     return cache_folder()
 
 
-def load_known(known: Known, say: fetch.Say) -> Data:
+def load_known(known: Known, say: Say) -> Data:
     """Find or fetch the data set; whatever the way, its arrays have the one right checksum."""
     if known.embedded:
         arrays = _embedded(known)
@@ -163,7 +164,7 @@ def load_known(known: Known, say: fetch.Say) -> Data:
     return from_arrays(known.name, arrays, known.classes, known.mean, known.std)
 
 
-def load_arrays(known: Known, say: fetch.Say) -> Arrays:
+def load_arrays(known: Known, say: Say) -> Arrays:
     return _cached(known) or _found(known) or _fetched(known, say)
 
 
@@ -222,7 +223,7 @@ def _found(known: Known) -> Arrays | None:
     return None
 
 
-def _fetched(known: Known, say: fetch.Say) -> Arrays:
+def _fetched(known: Known, say: Say) -> Arrays:
     """Try the sources in order. What an interrupted download left is kept for the next try."""
     failures = []
     folder = data_folder() / "downloads" / known.name

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,8 +24,6 @@ from rich.progress import (
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as dead
 BLOCK = 1 << 18
-
-Say = Callable[[str], None]
 
 
 class FetchError(Exception):

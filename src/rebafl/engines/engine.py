@@ -34,8 +34,3 @@ class Engine(Protocol):
     def score(self, weights: Tensors) -> Score: ...
 
     def close(self) -> None: ...
-
-
-def failure_text(error: BaseException) -> str:
-    """An exception in one line, for the record."""
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

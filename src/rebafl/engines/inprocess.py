@@ -8,11 +8,12 @@ from dataclasses import replace
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
+from ..base.words import one_line
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
 from ..training.resources import keep_memory
-from .engine import Outcome, StateOf, failure_text
+from .engine import Outcome, StateOf
 
 
 class InProcess:
@@ -27,7 +28,7 @@ class InProcess:
             try:
                 upload, after = self.work.train(self.net, sent, client, round, state)
             except Exception as error:  # one failed client must not stop the others
-                yield Outcome(client, failure=failure_text(error))
+                yield Outcome(client, failure=one_line(error))
             else:
                 yield Outcome(client, _apart(upload), after)
 

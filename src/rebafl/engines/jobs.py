@@ -14,11 +14,12 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.errors import UserError
 from ..base.tensors import Tensors, pack, unpack
+from ..base.words import one_line
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
 from ..training.resources import keep_memory
-from .engine import Outcome, StateOf, failure_text
+from .engine import Outcome, StateOf
 
 TRIES = 3  # how often a job is given out before the client counts as failed
 CHUNKS_A_JOB = 1  # more would leave workers idle at the end
@@ -54,7 +55,7 @@ class Runner:
             groups, note = unpack(message)
             return self._score(note) if note["do"] == "score" else self._train(groups, note)
         except Exception as error:  # one failed client must not stop the others
-            return failed(failure_text(error))
+            return failed(one_line(error))
 
     def _score(self, note: Mapping[str, Any]) -> bytes:
         load_weights(self.net, self.sent.weights)

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,15 +17,23 @@ from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.files import write_whole
 from ..base.sealed import seal, unseal
+from ..runs import measures
 from ..runs.events import RoundLine
 from ..runs.record import Record
 from ..runs.settings import Settings
 from ..runs.tally import Tally, tally
-from ..training.evaluate import TAIL
 from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
+
+OF_ACCURACY = {
+    "best": measures.best,
+    "last10": measures.last_ten,
+    "second_half": measures.second_half,
+    "swing": measures.swing,
+}
+"""By the name that `items.toml` uses: how a number is made of the accuracies of all rounds."""
 
 TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
 """Of each round, too, where anything went wrong at all."""
@@ -43,27 +50,12 @@ class Result:
     curves: dict[str, list[Any]]
 
     def measure(self, name: str) -> float:
-        """Of accuracy: `best`; the mean of the last ten rounds (`last10`) and of the second half (`late`); `swing`.
-
-        Anything else is the mean of the curve of that name, and bytes are those of one client.
-        """
-        return float(self._measure(name, self.curves["accuracy"]))
-
-    def _measure(self, name: str, accuracy: list[float]) -> Any:
-        match name:
-            case "best":
-                return max(accuracy)
-            case "last10":
-                return fmean(accuracy[-TAIL:])
-            case "late":
-                return fmean(accuracy[len(accuracy) // 2 :])
-            case "swing":  # from one round to the next: the std of a rising curve would count what is learned
-                late = accuracy[len(accuracy) // 2 :]
-                return fmean(abs(b - a) for a, b in pairwise(late)) if len(late) > 1 else 0.0
-            case "bytes_up" | "bytes_down":  # of one client, since who is there differs from round to round
-                return sum(self.curves[name]) / sum(self.curves["active"])
-            case _:
-                return fmean(value for value in self.curves[name] if value is not None)
+        """One of `OF_ACCURACY`; of bytes, those of one client; else the mean of the curve of that name."""
+        if name in OF_ACCURACY:
+            return float(OF_ACCURACY[name](self.curves["accuracy"]))
+        if name in ("bytes_up", "bytes_down"):  # the number of active clients differs from round to round
+            return float(sum(self.curves[name]) / sum(self.curves["active"]))
+        return fmean(value for value in self.curves[name] if value is not None)
 
     @property
     def tally(self) -> Tally:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ..algorithms.interface import Sent
+from ..base.words import Say
 from ..data import Data, load
 from ..engines import cores, start_engine
 from ..runs.events import Event, Listener, RoundLine
@@ -22,7 +23,6 @@ from .items import Cell
 from .results import keep
 
 LONG = 0.5  # seconds that are long enough to measure a speed
-Say = Callable[[str], None]
 
 
 class OutOfTime(Exception):

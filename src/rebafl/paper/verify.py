@@ -18,10 +18,10 @@ from ..base.config import Plain
 from ..base.errors import UserError, exists
 from ..base.rng import generator
 from ..base.tensors import Tensors
+from ..base.words import Say
 from ..data import check_name
 from ..runs.environment import machine
 from ..runs.events import Event, Listener, RoundLine, RunStarted, nobody
-from ..runs.experiment import Say
 from ..runs.origin import OWN_CODE, latest, own_code
 from ..runs.record import Record, open_run
 from ..runs.rounds import FEDERATION

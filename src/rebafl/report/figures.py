@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..base.errors import UserError
+from ..runs.measures import TAIL
 from .summary import Group
 
 matplotlib.use("Agg")
@@ -66,7 +67,7 @@ def draw_curves(groups: Sequence[Group], path: Path) -> None:
 def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.float64], colour: str, style: str) -> None:
     rounds = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(0)
-    tail = curves[:, -10:]
+    tail = curves[:, -TAIL:]
     short = label if len(label) <= 44 else label[:43] + "…"
     text = f"{short}: last 10 rounds {tail.mean():.1f}, spread {tail.std(axis=1).mean():.1f}"
     marker = "o" if len(rounds) == 1 else ""

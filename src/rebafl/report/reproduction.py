@@ -89,7 +89,7 @@ class Shown:
         verdict = judge(self.item, claim, self.lookup)
         if claim.measure != "best":
             return verdict
-        other = judge(self.item, replace(claim, measure="late"), self.lookup)
+        other = judge(self.item, replace(claim, measure="second_half"), self.lookup)
         if other.decision == verdict.decision:
             return verdict
         evidence = f"{verdict.evidence}; by the second half {other.decision}: {other.evidence}"
@@ -124,7 +124,7 @@ class Shown:
             method,
             _over(found, "best"),
             *(("", "") if theirs is None else (f"{theirs:.2f}", f"{ours - theirs:+.2f}")),
-            _over(found, "late"),
+            _over(found, "second_half"),
             _over(found, "last10"),
             f"{fmean(result.measure('swing') for result in found):.2f}",
             f"{fmean(r.measure('diversity') for r in found):.3g}" if "diversity" in self.item.shows else "",

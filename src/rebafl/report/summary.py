@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, pstdev, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from rich import box
@@ -16,12 +16,12 @@ from rich.table import Table
 
 from ..base.config import Plain
 from ..base.errors import UserError
+from ..runs import measures
 from ..runs.events import RoundLine
 from ..runs.origin import WENT_ON
 from ..runs.record import open_run
 from ..runs.settings import flatten
 from ..runs.tally import Tally, tally
-from ..training.evaluate import TAIL
 
 NOTE = (
     "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "
@@ -53,14 +53,14 @@ class Run:
         return tally(self.rounds)
 
     def summary(self) -> dict[str, float | int]:
-        tail = self.accuracy[-TAIL:]
+        accuracy = self.accuracy
         return {
             "rounds": len(self.rounds),
-            "best": max(self.accuracy),
-            "best_round": 1 + self.accuracy.index(max(self.accuracy)),
-            "last": self.accuracy[-1],
-            "last10_mean": fmean(tail),
-            "last10_std": pstdev(tail),
+            "best": measures.best(accuracy),
+            "best_round": measures.best_round(accuracy),
+            "last": accuracy[-1],
+            "last10_mean": measures.last_ten(accuracy),
+            "last10_std": measures.last_ten_std(accuracy),
             "worst_class_recall": min(r for r in self.rounds[-1].recall if r is not None),
             **asdict(self.tally),
         }

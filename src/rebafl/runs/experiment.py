@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +15,7 @@ from ..algorithms.interface import Server, Task, Training
 from ..base.errors import UserError
 from ..base.rng import generator, torch_stream
 from ..base.tensors import Tensors
+from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
@@ -25,7 +25,6 @@ from ..training.loop import fit
 from .origin import own_code
 from .settings import Settings
 
-Say = Callable[[str], None]
 SERVER = -1  # the server's own number where it trains like a client
 
 

@@ -13,12 +13,13 @@ from ..algorithms.hooks import own_mistakes
 from ..algorithms.interface import Server
 from ..base.errors import UserError
 from ..base.tensors import Tensors
+from ..base.words import Say
 from ..data import Data
 from ..engines import StateOf, start_engine
 from ..models.choice import Factory
 from ..training.resources import one_thread
 from .events import ClientsTrained, Listener, RunStarted, nobody
-from .experiment import Say, prepare
+from .experiment import prepare
 from .record import Record
 from .rounds import Checks, Run, check_same, open_record
 from .settings import Settings, make_settings

@@ -14,8 +14,6 @@ from ..algorithms.aggregate import weighted_mean_of
 from ..data import Data
 from ..models.contract import CHUNK, Classifier, evaluating
 
-TAIL = 10  # rounds that the mean and spread at the end of a run are taken over
-
 
 @dataclass(frozen=True)
 class Score:

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
-from ...engines.engine import failure_text
+from ...base.words import one_line
 from .node import answer
 from .records import Malformed, failure_record
 
@@ -39,4 +39,4 @@ def train(message: Message, context: Context) -> Message:
         return Message(failure_record(str(error)), reply_to=message)
     except Exception as error:
         log.exception("Training failed")
-        return Message(failure_record(failure_text(error)), reply_to=message)
+        return Message(failure_record(one_line(error)), reply_to=message)

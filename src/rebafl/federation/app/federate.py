@@ -28,9 +28,9 @@ from ...algorithms.interface import Server
 from ...base.config import plain
 from ...base.errors import UserError
 from ...base.tensors import size
+from ...base.words import one_line
 from ...data import Data
 from ...engines import InProcess, Outcome
-from ...engines.engine import failure_text
 from ...models.choice import Factory
 from ...population.participation import Roster
 from ...runs.events import RoundLine
@@ -88,7 +88,7 @@ def _failure_noted(record: Record) -> Iterator[None]:
     except Exception as error:
         if record.begun:
             with suppress(OSError):  # the disk may be full, which is then the reason
-                note.write_text(f"{error if isinstance(error, UserError) else failure_text(error)}\n", encoding="utf-8")
+                note.write_text(f"{error if isinstance(error, UserError) else one_line(error)}\n", encoding="utf-8")
         raise
 
 

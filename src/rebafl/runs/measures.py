@@ -1,0 +1,48 @@
+"""Which number stands for a whole run? Each measure is defined here once, on the accuracies of its rounds in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+TAIL = 10
+"""Rounds at the end of a run that are averaged, since a single last round depends on who took part in it."""
+
+
+def best(accuracy: Sequence[float]) -> float:
+    """The highest of all rounds. It is chosen on the test set, so it is too good."""
+    return max(accuracy)
+
+
+def best_round(accuracy: Sequence[float]) -> int:
+    """The first round that reaches the highest accuracy, counted from 1."""
+    return 1 + accuracy.index(best(accuracy))
+
+
+def last_ten(accuracy: Sequence[float]) -> float:
+    """The mean of the last ten rounds."""
+    return fmean(accuracy[-TAIL:])
+
+
+def last_ten_std(accuracy: Sequence[float]) -> float:
+    """The standard deviation of the last ten rounds."""
+    return pstdev(accuracy[-TAIL:])
+
+
+def second_half(accuracy: Sequence[float]) -> float:
+    """The mean of the second half of the rounds."""
+    return fmean(_second_half(accuracy))
+
+
+def swing(accuracy: Sequence[float]) -> float:
+    """The mean change from one round to the next, up or down, over the second half.
+
+    A standard deviation would also count what is learned: that of a rising curve is large.
+    """
+    changes = [abs(after - before) for before, after in pairwise(_second_half(accuracy))]
+    return fmean(changes) if changes else 0.0
+
+
+def _second_half(accuracy: Sequence[float]) -> Sequence[float]:
+    return accuracy[len(accuracy) // 2 :]
