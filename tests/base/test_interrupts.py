@@ -95,7 +95,7 @@ def wait(known):
     print("waiting", flush=True)
     time.sleep(60)
 
-sys.modules["rebafl.cli.main"].whereabouts = wait
+sys.modules["rebafl.cli.data"].whereabouts = wait
 main()
 """
 

@@ -12,7 +12,7 @@ from rebafl import cli
 from rebafl.algorithms.interface import Sent
 from rebafl.base.errors import UserError
 from rebafl.bench import scale
-from rebafl.bench.peak import flops_a_sample
+from rebafl.bench.peak import flops_per_sample
 from rebafl.bench.race import PEERS, Contender, contenders, race
 from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
@@ -57,7 +57,7 @@ def test_operations_are_counted_right():
     """Forward: two convolutions and two linear layers; backward: twice that, but for the images' own gradient."""
     first, second = 24 * 24 * 16 * 25, 10 * 10 * 32 * 16 * 25
     linear = 800 * 128 + 128 * 10
-    forward, whole = flops_a_sample(FashionCNN((1, 28, 28), 10), torch.zeros(2, 1, 28, 28))
+    forward, whole = flops_per_sample(FashionCNN((1, 28, 28), 10), torch.zeros(2, 1, 28, 28))
     assert forward == 2 * (first + second + linear)
     assert whole == 2 * (2 * first + 3 * second + 3 * linear)
 
@@ -107,7 +107,7 @@ def test_in_turns_only_one_works_at_a_time(tmp_path):
     seconds = in_turns(commands, 3, tmp_path / "log")
     assert order.read_text().split() == ["a", "b", "b", "a", "a", "b"]
     assert all(len(each) == 3 and min(each) >= 0.02 for each in seconds.values())
-    with pytest.raises(UserError, match="before its time: tired"):
+    with pytest.raises(UserError, match="too early: tired"):
         in_turns({"a": [*commands["a"][:-2], "1", "a"]}, 2, tmp_path / "log")
 
 

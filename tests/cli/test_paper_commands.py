@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from rebafl import cli
 from rebafl.base.errors import UserError
 from rebafl.cli import paper as paper_command
-from rebafl.cli.paper import parse_time
 from rebafl.cli.terminal import in_words
+from rebafl.cli.words import parse_time
 from rebafl.paper import runner
 from rebafl.paper.items import cells, find_item, find_scale
 from rebafl.runs.record import Record

@@ -1,1 +1,1 @@
-"""How fast is it, compared with other simulators? Each does the same work, in turns, on the same machine."""
+"""How fast is it, compared with other simulators? Each does the same work, in turn, on the same machine."""

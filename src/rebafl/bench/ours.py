@@ -1,6 +1,6 @@
 """How does this package take part? As `python -m rebafl.bench.ours SETTINGS.toml [in-turns] [KEY=VALUE…]`, like a peer.
 
-`in-turns`: before each round it waits until a line on its standard input says that it is its turn.
+`in-turns`: before each round it waits for a line on its standard input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of this machine is used? Floating-point operations a second, beside those of large matrix products."""
+"""How much of this machine is used? Floating-point operations per second, beside those of large matrix products."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def training_share(dataset: str) -> Plain:
             began = time.perf_counter()
             experiment.work.train(net, Sent(server.weights), 0, turn + 1, None)
             rates.append(samples / (time.perf_counter() - began))
-        _, each = flops_a_sample(net, experiment.work.data.inputs(experiment.work.data.x_train[:50]))
-    shares = [rate * each / 1e9 / peak for rate, peak in zip(rates[1:], peaks[1:], strict=True)]
+        _, flops = flops_per_sample(net, experiment.work.data.inputs(experiment.work.data.x_train[:50]))
+    shares = [rate * flops / 1e9 / peak for rate, peak in zip(rates[1:], peaks[1:], strict=True)]
     return {
         "dataset": dataset,
         "model": settings.model.kind,
         "samples_a_second": median(rates[1:]),
-        "mflop_a_sample": each / 1e6,
+        "mflop_a_sample": flops / 1e6,
         "gemm_gflops": median(peaks[1:]),
         "share": median(shares),
         "share_spread": [min(shares), max(shares)],
     }
 
 
-def flops_a_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
+def flops_per_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
     """Of a forward pass, and of a whole training step; a multiplication and an addition count as two.
 
     Counted as the convolutions are defined: that the kernel leaves out products with zero counts for it.
@@ -82,4 +82,4 @@ def flops_a_sample(net: Classifier, x: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    print(_gemm_rate(seconds=3.0))  # longer than processes differ in starting
+    print(_gemm_rate(seconds=3.0))  # much longer than the starts of the processes differ

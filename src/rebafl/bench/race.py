@@ -1,10 +1,10 @@
-"""Who is faster at the same work? Each in turn, again and again in one run, so that a busy moment hits all alike."""
+"""Who is faster at the same work? All take turns in one run, so that a busy moment of the machine affects all alike."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -17,8 +17,8 @@ from ..runs.experiment import prepare
 from ..runs.settings import Settings
 from . import workload
 from .ours import IN_TURNS
-from .peak import flops_a_sample, gemm_peak
-from .stopwatch import Listen, Timing, in_turns, measure, nobody
+from .peak import flops_per_sample, gemm_peak, training_share
+from .stopwatch import OnStep, Timing, ignore_step, in_turns, measure, warm_seconds
 
 PEERS = Path(__file__).parent / "peers"
 APART = 1.0  # points of accuracy: rounding differs between programs, and grows over rounds
@@ -37,23 +37,46 @@ class Contender:
 
 def contenders(environments: Path) -> list[Contender]:
     """Ourselves, the plain loops, and the peers that `make bench-peers` installed."""
-    here = sys.executable
-    own = (here, "-m", "rebafl.bench.ours", f"{{}}/{workload.SETTINGS}")
-    plain = (here, str(PEERS / "run_plain.py"), "{}")
-    found = [
+    own = (sys.executable, "-m", "rebafl.bench.ours", f"{{}}/{workload.SETTINGS}")
+    plain = (sys.executable, str(PEERS / "run_plain.py"), "{}")
+    known = [
         Contender(OURS, "rebafl, FedAvg", (*own, "algorithm=fedavg")),
         Contender(OURS_REBAFL, "rebafl, ReBaFL", (*own, "algorithm=rebafl")),
-        Contender("plain-processes", "plain loop, a process a core", (*plain, "processes")),
+        Contender("plain-processes", "plain loop, one process per core", (*plain, "processes")),
         Contender("plain-sequential", "plain loop, one process", (*plain, "sequential")),
         Contender(
-            "plain-faster", "plain loop, a process a core, our form of the model", (*plain, "processes", "faster")
+            "plain-faster", "plain loop, one process per core, our form of the model", (*plain, "processes", "faster")
         ),
     ]
     for name, label in (("flower", "Flower simulation"), ("pfl", "pfl-research"), ("fedlab", "FedLab")):
         python = environments / name / "bin" / "python"
         command = (str(python), str(PEERS / f"run_{name}.py"), "{}") if python.exists() else ()
-        found.append(Contender(name, label, command))
-    return found
+        known.append(Contender(name, label, command))
+    return known
+
+
+def choose(known: Sequence[Contender], only: Collection[str]) -> list[Contender]:
+    """Those that are named, and ourselves; all if none is named."""
+    names = [contender.name for contender in known]
+    if unknown := set(only) - set(names):
+        raise UserError(f"--only: there is no contender {sorted(unknown)[0]!r}; there are {', '.join(names)}.")
+    return [contender for contender in known if not only or contender.name in {OURS, *only}]
+
+
+def measure_race(
+    folder: Path,
+    environments: Path,
+    only: Collection[str],
+    quick: bool,
+    repeats: int,
+    rounds: int,
+    on_step: OnStep = ignore_step,
+) -> Plain:
+    """All contenders, or some (`only`), on the benchmark's workload or a small one; then training alone."""
+    racers = choose(contenders(environments), only)
+    size = replace(workload.SMALL if quick else workload.Size(), rounds=rounds)
+    measured = race(racers, size, repeats, folder, on_step)
+    return measured | {"training": [] if quick else [training_share(name) for name in ("fashion-mnist", "cifar-10")]}
 
 
 def race(
@@ -61,7 +84,7 @@ def race(
     size: workload.Size,
     repeats: int,
     folder: Path,
-    listen: Listen = nobody,
+    on_step: OnStep = ignore_step,
 ) -> Plain:
     """Measure everyone `repeats` times; everything measured, and what follows from it."""
     processes = cores()
@@ -71,19 +94,19 @@ def race(
     total = repeats * len(timings) + 1
     for turn in range(repeats):
         peaks.append(gemm_peak(processes))
-        for place, racer in enumerate(_turned([racer for racer in racers if racer.command], turn)):
-            listen(turn * len(timings) + place, total, racer.label)
+        for place, racer in enumerate(_rotated([racer for racer in racers if racer.command], turn)):
+            on_step(turn * len(timings) + place, total, racer.label)
             command = [word.format(folder) for word in racer.command]
             try:
                 environment = None if racer.name in (OURS, OURS_REBAFL) else for_others()
                 timings[racer.name].append(measure(command, folder / f"{racer.name}.log", environment))
-            except UserError as error:  # a peer that fails must not cost what was measured of the others
+            except UserError as error:  # what was measured of the others is kept
                 if racer.name == OURS:
                     raise
                 failures[racer.name] = str(error)
-    work = _gflop_a_round(settings, size)
+    work = _gflop_per_round(settings, size)
     both = OURS_REBAFL in timings
-    listen(total - 1, total, "first steps, and FedAvg and ReBaFL in turn")
+    on_step(total - 1, total, "first steps, and FedAvg and ReBaFL in turn")
     return {
         "machine": machine(),
         "workload": asdict(size),
@@ -98,11 +121,14 @@ def race(
 
 
 def rebafl_to_fedavg(folder: Path, rounds: int) -> Plain:
-    """What ReBaFL's rounds cost of FedAvg's, in turns: the difference is smaller than what minutes make."""
+    """How many times as long as FedAvg's rounds do ReBaFL's take?
+
+    Measured in turns, round by round: the machine's speed changes by more than the difference within minutes.
+    """
     own = [sys.executable, "-m", "rebafl.bench.ours", str(folder / workload.SETTINGS), IN_TURNS]
     words = {name: [*own, f"algorithm={name}", f"rounds={rounds + 1}"] for name in ("fedavg", "rebafl")}
     seconds = in_turns(words, rounds + 1, folder / "turns.log")
-    warm = {name: each[1:] for name, each in seconds.items()}
+    warm = {name: rounds_of[1:] for name, rounds_of in seconds.items()}
     ratios = [theirs / ours for ours, theirs in zip(warm["fedavg"], warm["rebafl"], strict=True)]
     return {"ratio": median(ratios), "spread": [min(ratios), max(ratios)], "seconds": warm}
 
@@ -115,17 +141,17 @@ def first_step(folder: Path, repeats: int) -> float:
     return median(timing.client for timing in timings)
 
 
-def _turned(racers: Sequence[Contender], turn: int) -> list[Contender]:
-    """Another one begins each time, so that nobody is always the one after a rest."""
+def _rotated(racers: Sequence[Contender], turn: int) -> list[Contender]:
+    """In each repeat another one begins, so that none is always measured after a pause."""
     first = turn % len(racers)
     return [*racers[first:], *racers[:first]]
 
 
-def _gflop_a_round(settings: Settings, size: workload.Size) -> float:
+def _gflop_per_round(settings: Settings, size: workload.Size) -> float:
     """Training (forward and backward), and one forward pass over the test set."""
     experiment = prepare(settings, say=lambda text: None)
     net, data = experiment.work.make_net(), experiment.work.data
-    forward, whole = flops_a_sample(net, data.inputs(data.x_train[: settings.training.batch]))
+    forward, whole = flops_per_sample(net, data.inputs(data.x_train[: settings.training.batch]))
     return (whole * size.active * size.samples * size.epochs + forward * len(data.y_test)) / 1e9
 
 
@@ -137,13 +163,13 @@ def _row(racer: Contender, timings: dict[str, list[Timing]], failures: dict[str,
     if racer.name in failures:
         return row | {"absent": f"failed: {failures[racer.name]}"}
     own, ours = timings[racer.name], timings.get(OURS, [])
-    ratios = [_typical(us) / _typical(them) for us, them in zip(ours, own, strict=False)]
+    ratios = [warm_seconds(us) / warm_seconds(them) for us, them in zip(ours, own, strict=False)]
     seconds = median(second for timing in own for second in timing.rounds[1:])
     return row | {
         "version": own[0].version,
         "seconds": seconds,
         "peak_share": ideal / seconds,
-        "spread": [min(map(_typical, own)), max(map(_typical, own))],
+        "spread": [min(map(warm_seconds, own)), max(map(warm_seconds, own))],
         "ours_to_theirs": median(ratios) if ratios else None,
         "ratio_spread": [min(ratios), max(ratios)] if ratios else None,
         "start_and_first_round": median(timing.start + timing.rounds[0] for timing in own),
@@ -154,12 +180,7 @@ def _row(racer: Contender, timings: dict[str, list[Timing]], failures: dict[str,
     }
 
 
-def _typical(timing: Timing) -> float:
-    """A round's seconds, once warm."""
-    return median(timing.rounds[1:])
-
-
 def _agree(timings: dict[str, list[Timing]]) -> bool:
     """Did all do the same work? Then their accuracies are alike after every round. ReBaFL is another method."""
-    curves = [timing.accuracy for name, found in timings.items() if name != OURS_REBAFL for timing in found]
+    curves = [timing.accuracy for name, own in timings.items() if name != OURS_REBAFL for timing in own]
     return all(max(values) - min(values) <= APART for values in zip(*curves, strict=True))

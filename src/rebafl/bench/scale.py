@@ -15,7 +15,7 @@ from ..base.config import Plain, write_toml
 from ..models.contract import Classifier
 from ..runs.environment import machine
 from ..runs.settings import make_settings
-from .stopwatch import Listen, Timing, measure
+from .stopwatch import OnStep, Timing, measure, warm_seconds
 
 FEW, MANY, ACTIVE = 1_000, 100_000, 100
 CURVES: dict[str, tuple[str, list[Plain]]] = {
@@ -93,13 +93,13 @@ ALLOWANCE = 500 * 10**6  # bytes besides: Python, torch, the data
 ACTIVES = (20, 200)
 
 
-def measure_memory(folder: Path, listen: Listen) -> Plain:
+def measure_memory(folder: Path, on_step: OnStep) -> Plain:
     """What the main process holds at the most, with few and with many active clients of a large model."""
     model = sum(tensor.nbytes for tensor in Wide((1, 28, 28), 10, LARGE).state_dict().values())
     rows: list[Plain] = []
     for algorithm, allowed in ALLOWED_MODELS.items():
         for active in ACTIVES:
-            listen(len(rows), len(ALLOWED_MODELS) * len(ACTIVES), f"{algorithm}, {active} active")
+            on_step(len(rows), len(ALLOWED_MODELS) * len(ACTIVES), f"{algorithm}, {active} active")
             timing = point(folder, active, active, LARGE, samples=10, rounds=2, algorithm=algorithm)
             sizes = (timing.parent - ALLOWANCE) / model
             row = {"algorithm": algorithm, "active": active, "parent_mb": timing.parent / 1e6}
@@ -107,49 +107,48 @@ def measure_memory(folder: Path, listen: Listen) -> Plain:
     return {"machine": machine(), "model_mb": model / 1e6, "allowance_mb": ALLOWANCE / 1e6, "memory": rows}
 
 
-def round_seconds(timing: Timing) -> float:
-    """A round, once warm."""
-    return median(timing.rounds[1:])
-
-
-def growth(folder: Path, pairs: int, listen: Listen) -> Plain:
+def measure_growth(folder: Path, pairs: int, on_step: OnStep) -> Plain:
     """A round with many registered clients beside the same round with few, in turn.
 
-    The model and the step are as small as can be and the rounds many: what training takes varies more from
-    moment to moment than what is looked for.
+    The model and the step are as small as possible and the rounds many: the time of training varies more from
+    moment to moment than the difference that is measured.
     """
     small = partial(point, folder, width=128, samples=10, rounds=16)
     few, many = [], []
     for pair in range(pairs):
-        listen(pair, pairs + POINTS, f"{FEW:,} and {MANY:,} clients")
+        on_step(pair, pairs + POINTS, f"{FEW:,} and {MANY:,} clients")
         few.append(small(clients=FEW))
         many.append(small(clients=MANY))
-    more = [round_seconds(b) - round_seconds(a) for a, b in zip(few, many, strict=True)]
+    growth = [warm_seconds(b) - warm_seconds(a) for a, b in zip(few, many, strict=True)]
     return {
         "registered": [FEW, MANY],
         "active": ACTIVE,
         "pairs": pairs,
-        "round_seconds": [median(map(round_seconds, few)), median(map(round_seconds, many))],
-        "growth_ms": median(more) * 1000,
-        "growth_ms_spread": [min(more) * 1000, max(more) * 1000],
+        "round_seconds": [median(map(warm_seconds, few)), median(map(warm_seconds, many))],
+        "growth_ms": median(growth) * 1000,
+        "growth_ms_spread": [min(growth) * 1000, max(growth) * 1000],
         "start_seconds": median(timing.start for timing in many),
         "memory_mb": max(timing.memory for timing in many) / 2**20,
     }
 
 
-def curves(folder: Path, pairs: int, listen: Listen) -> dict[str, list[Plain]]:
+def measure_curves(folder: Path, pairs: int, on_step: OnStep) -> dict[str, list[Plain]]:
     """Every point of every curve: what was chosen, the seconds of a round, the most memory."""
-    found: dict[str, list[Plain]] = {}
+    measured: dict[str, list[Plain]] = {}
     for name, (axis, points) in CURVES.items():
-        found[name] = []
+        measured[name] = []
         for chosen in points:
-            done = pairs + sum(map(len, found.values()))
-            listen(done, pairs + POINTS, ", ".join(f"{key} {value:,}" for key, value in chosen.items()))
+            done = pairs + sum(map(len, measured.values()))
+            on_step(done, pairs + POINTS, ", ".join(f"{key} {value:,}" for key, value in chosen.items()))
             timing = point(folder, **chosen)
-            seen = {"seconds": round_seconds(timing), "memory_mb": timing.memory / 2**20}
-            found[name].append({"x": chosen[axis], "settings": chosen, **seen})
-    return found
+            costs = {"seconds": warm_seconds(timing), "memory_mb": timing.memory / 2**20}
+            measured[name].append({"x": chosen[axis], "settings": chosen, **costs})
+    return measured
 
 
-def measure_scale(folder: Path, pairs: int, listen: Listen) -> Plain:
-    return {"machine": machine(), "growth": growth(folder, pairs, listen), "curves": curves(folder, pairs, listen)}
+def measure_scale(folder: Path, pairs: int, on_step: OnStep) -> Plain:
+    return {
+        "machine": machine(),
+        "growth": measure_growth(folder, pairs, on_step),
+        "curves": measure_curves(folder, pairs, on_step),
+    }

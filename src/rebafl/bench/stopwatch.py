@@ -10,19 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
 
 from ..base.errors import UserError
 
-PAUSE = 0.5  # seconds between two looks at the memory: looking costs time too
-Listen = Callable[[int, int, str], None]
-"""Hears before each measurement how many are done, how many there are, and what comes next."""
+PAUSE = 0.5  # seconds between two samples of the memory: sampling costs time too
+OnStep = Callable[[int, int, str], None]
+"""Called before each measurement with the number done, the number of all, and the name of the next."""
 
 
-def nobody(done: int, total: int, text: str) -> None:
-    """Does not listen."""
+def ignore_step(done: int, total: int, text: str) -> None:
+    """Shows no progress."""
 
 
 @dataclass
@@ -42,8 +43,16 @@ class Timing:
     version: str = ""
 
 
+def warm_seconds(timing: Timing) -> float:
+    """The median of a round's seconds; the first round, which pays for warming up, is not counted."""
+    return median(timing.rounds[1:])
+
+
 def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Timing:
-    """Run a program that says a JSON line when it is ready and one after each round; `environment`: not our own."""
+    """Run a program that prints a JSON line when it is ready and one after each round.
+
+    `environment`: the variables that it sees; None for those of this process.
+    """
     began = last = time.perf_counter()
     timing = Timing()
     pipe = subprocess.PIPE
@@ -53,13 +62,13 @@ def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
             assert process.stdout is not None
             for text in process.stdout:
                 now = time.perf_counter()
-                with suppress(ValueError):  # a program may also chat
+                with suppress(ValueError):  # programs also print other lines
                     line = json.loads(text)
                     if "client" in line:
                         timing.client = timing.client or now - began
                         continue
-                    _note(timing, line, now - last)
-                    timing.parent = _most_held(process.pid)
+                    _add_line(timing, line, now - last)
+                    timing.parent = _peak_memory(process.pid)
                     last = now
         finally:
             timing.memory = watcher.stop()
@@ -70,9 +79,9 @@ def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
 
 
 def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> dict[str, list[float]]:
-    """Seconds of each round of programs that wait for their turns: a round of one, then the same of the next.
+    """Seconds of each round of programs that take turns: a round of one, then the same round of the next.
 
-    What changes between one minute and the next then hits all alike; each round another one begins.
+    What changes from one minute to the next then affects all alike. In every other round the order is reversed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     with log.open("wb") as errors:
@@ -86,7 +95,7 @@ def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> d
             for number in range(rounds):
                 for name in [*commands][:: -1 if number % 2 else 1]:
                     began = time.perf_counter()
-                    _go(running[name])
+                    _give_turn(running[name])
                     _await_line(running[name], "round", log)
                     seconds[name].append(time.perf_counter() - began)
         finally:
@@ -95,7 +104,7 @@ def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> d
     return seconds
 
 
-def _go(process: subprocess.Popen[bytes]) -> None:
+def _give_turn(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it ended: noticed where its line is awaited
         process.stdin.write(b"\n")
@@ -108,14 +117,14 @@ def _await_line(process: subprocess.Popen[bytes], key: str, log: Path) -> None:
         with suppress(ValueError):
             if key in json.loads(text):
                 return
-    raise UserError(f"A contender ended before its time: {_tail(log)}")
+    raise UserError(f"A contender ended too early: {_tail(log)}")
 
 
 def _tail(log: Path) -> str:
     return " ".join(log.read_text(errors="replace").split())[-300:]
 
 
-def _note(timing: Timing, line: Mapping[str, Any], seconds: float) -> None:
+def _add_line(timing: Timing, line: Mapping[str, Any], seconds: float) -> None:
     if "round" in line:
         timing.rounds.append(seconds)
         timing.accuracy.append(float(line["accuracy"]))
@@ -132,14 +141,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    for each in _family(process.pid):
+    for member in _family(process.pid):
         with suppress(psutil.Error):
-            each.kill()
+            member.kill()
     process.communicate()
 
 
 class _Memory:
-    """Looks now and then at what a process and its children hold, shared pages counted once."""
+    """Samples the memory that a process and its children hold, shared pages counted once."""
 
     def __init__(self, pid: int) -> None:
         self.most = 0
@@ -157,7 +166,7 @@ class _Memory:
             self.most = max(self.most, sum(map(_proportional, _family(pid))))
 
 
-def _most_held(pid: int) -> int:
+def _peak_memory(pid: int) -> int:
     """The largest resident set that a process ever had."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

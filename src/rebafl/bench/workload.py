@@ -35,7 +35,7 @@ SMALL = Size("fashion-mini", clients=6, active=4, samples=100, epochs=1)
 
 
 def settings_of(size: Size, folder: Path) -> Settings:
-    """The run's settings in this package; the same first `active` clients are there in every round."""
+    """The run's settings in this package; the same first `active` clients take part in every round."""
     chosen: Plain = {
         "dataset": size.dataset,
         "model": "fashion-cnn",

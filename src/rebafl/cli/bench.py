@@ -6,18 +6,14 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from ..base.config import Plain
-from ..base.errors import UserError
-from ..bench.stopwatch import Listen
-from .terminal import AsJson, err, out, progress_bar, say, show, write_text
+from ..bench.stopwatch import OnStep
+from .terminal import AsJson, err, out, progress_bar, say, show_table, write_text
 
 
 def bench(
@@ -33,7 +29,7 @@ def bench(
 ) -> None:
     """Measure speed: this package beside what one would use instead, on the same work in one run.
 
-    A machine with nothing else to do, please. Peers that are not installed are listed as absent.
+    Run it on a machine with nothing else to do. Peers that are not installed are listed as absent.
 
     Examples:
 
@@ -45,37 +41,35 @@ def bench(
 
     * `rebafl bench --memory`  (20 and 200 active clients, 10 million parameters; 40 GB of disk; bench/memory.json)
     """
+    from ..bench.race import measure_race
     from ..bench.scale import measure_memory, measure_scale
     from ..report import figures, speed  # matplotlib is slow to import
 
     target.mkdir(parents=True, exist_ok=True)
     name = "memory" if memory else "scale" if scale else "race"
-    with _steps() as step, tempfile.TemporaryDirectory(prefix="bench-", dir=target if memory else None) as folder:
+    with _steps() as on_step, tempfile.TemporaryDirectory(prefix="bench-", dir=target if memory else None) as folder:
         if memory:
-            found = measure_memory(Path(folder), step)
+            measured = measure_memory(Path(folder), on_step)
         elif scale:
-            found = measure_scale(Path(folder), pairs=5, listen=step)
+            measured = measure_scale(Path(folder), pairs=5, on_step=on_step)
         else:
-            found = _race(Path(folder), peers, repeats, rounds, only or [], quick, step)
+            measured = measure_race(Path(folder), peers, only or [], quick, repeats, rounds, on_step)
     written = [target / f"{name}.json"]
-    write_text(written[0], json.dumps(found, indent=1) + "\n")
+    write_text(written[0], json.dumps(measured, indent=1) + "\n")
     if not memory:
         written.append(target / f"{name}.png")
-        figures.draw_scale(found["curves"], written[1]) if scale else figures.draw_race(found, written[1])
+        figures.draw_scale(measured["curves"], written[1]) if scale else figures.draw_race(measured, written[1])
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(measured))
         return
-    for header, rows in speed.tables(found):
-        table = Table(*header)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        show(table)
+    for header, rows in speed.tables(measured):
+        show_table(header, rows)
     out.print(Text(f"Written: {', '.join(map(str, written))}"), soft_wrap=True)
 
 
 @contextmanager
-def _steps() -> Iterator[Listen]:
-    """A bar that hears how many steps there are and the name of each; elsewhere than on a terminal, a line a step."""
+def _steps() -> Iterator[OnStep]:
+    """A progress bar over named steps; elsewhere than on a terminal, one line per step."""
     with progress_bar(disable=not err.is_terminal) as progress:
         bar = progress.add_task("preparing", total=None, facts="")
 
@@ -85,18 +79,3 @@ def _steps() -> Iterator[Listen]:
                 say(f"[{done + 1}/{total}] {text}")
 
         yield step
-
-
-def _race(folder: Path, peers: Path, repeats: int, rounds: int, only: list[str], quick: bool, listen: Listen) -> Plain:
-    from ..bench import race
-    from ..bench.peak import training_share
-    from ..bench.workload import SMALL, Size
-
-    found = race.contenders(peers)
-    if unknown := set(only) - {contender.name for contender in found}:
-        names = ", ".join(contender.name for contender in found)
-        raise UserError(f"--only: there is no contender {sorted(unknown)[0]!r}; there are {names}.")
-    chosen = [contender for contender in found if not only or contender.name in {race.OURS, *only}]
-    size = replace(SMALL if quick else Size(), rounds=rounds)
-    found_out = race.race(chosen, size, repeats, folder, listen)
-    return found_out | {"training": [] if quick else [training_share(name) for name in ("fashion-mnist", "cifar-10")]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -23,6 +22,7 @@ from ..runs.events import Event, Listener, RoundLine
 from ..runs.record import Record
 from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show, write_text
 from .verify import Rounds, Work, verify_all
+from .words import parse_seeds, parse_time
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,7 +81,7 @@ def run(
     """
     until = time.monotonic() + (parse_time(budget) if budget else float("inf"))
     chosen = [find_item(name) for name in (item_names() if names == ["all"] else names)]
-    picked = cells_of(chosen, find_scale(scale), _seeds(seeds), only or (), where or ())
+    picked = cells_of(chosen, find_scale(scale), parse_seeds(seeds), only or (), where or ())
     every = [cell.with_rounds(rounds) if rounds else cell for cell in picked]
     left = missing(every, results)
     if not left:
@@ -243,19 +243,3 @@ def _measured(race: Path) -> Plain:
     except (OSError, ValueError) as error:
         raise UserError(f"--race: {race} cannot be read ({error}); `rebafl bench` writes such a file.") from None
     return found
-
-
-def parse_time(text: str) -> float:
-    """`1h30m` in seconds."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text)
-    if not text or not found:
-        raise UserError(f"--budget: {text!r} is no length of time; write 2h, 45m or 1h30m.")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 3600 * hours + 60 * minutes + seconds
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds: {text!r} should be whole numbers such as 0,1,2.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -31,8 +32,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
 Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Go on although own code was edited since, or on another kind of bits.")
+    bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
 ]
 
 
@@ -44,6 +47,14 @@ def show(table: Table) -> None:
     """Print a table whole, even where the window is narrower."""
     wide = out.options.update(max_width=1000)
     Console(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
+
+
+def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """Print a table of texts, each as it is."""
+    table = Table(*header, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    show(table)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -76,7 +87,7 @@ def progress_bar(disable: bool) -> Progress:
 
 
 class Display:
-    """A live progress bar on a terminal; elsewhere a line a round, so that logs say how far it is."""
+    """A live progress bar on a terminal; elsewhere one line per round, so that logs show the progress."""
 
     def __init__(self, settings: Settings, target: Path, silent: bool) -> None:
         self.settings, self.target, self.silent = settings, target, silent
@@ -84,7 +95,7 @@ class Display:
         self.progress = progress_bar(disable=not self.live)
         self.job = self.progress.add_task(settings.algorithm.name, total=settings.rounds, facts="", start=False)
         self.accuracy = ""
-        self.note = ""  # whatever else is to be said beside the bar
+        self.note = ""  # shown beside the bar
 
     def __enter__(self) -> Display:
         return self
@@ -126,7 +137,7 @@ class Display:
         for client, reason in line.refused.items():
             self.say(f"Round {line.round}: client {client} was refused: {reason}", "yellow")
         if not line.updated:
-            self.say(f"Round {line.round}: {why_unchanged(line)}; the model stays as it is.", "yellow")
+            self.say(f"Round {line.round}: {why_unchanged(line)}; the model is unchanged.", "yellow")
         self.accuracy = f"accuracy {line.accuracy:5.2f}"
         self.progress.update(self.job, completed=line.round)
         self._show()
@@ -144,10 +155,10 @@ def why_unchanged(line: RoundLine) -> str:
 
 
 def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
-    """Run with a display; Ctrl-C says how to go on."""
+    """Run with a display; Ctrl-C says how to resume."""
     try:
         with Display(settings, target, silent) as display:
             return simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
     except KeyboardInterrupt:
-        say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Go on with: {again}")
+        say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None

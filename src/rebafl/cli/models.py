@@ -1,0 +1,66 @@
+"""`rebafl export` and `predict`: what became of the training, and what does it say of an image?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..data import image_size
+from ..runs import export as trained
+from .terminal import AsJson, RunDir, out, say, show_table
+from .words import parse_numbers
+
+
+def export(
+    run: RunDir,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/export.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx.")] = False,
+) -> None:
+    """Write the trained model: safetensors, a description, a few lines that load it, and ONNX if asked.
+
+    Example: `rebafl export runs/a --onnx`
+    """
+    for path in trained.export(trained.from_run(run), to or run / "export", onnx):
+        out.print(Text(str(path)), soft_wrap=True)
+
+
+def predict(
+    run: RunDir,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files.")],
+    prior: Annotated[str, typer.Option(help="Known class frequencies where the model is used, such as 0.5,0.1,…")] = "",
+    trained_prior: Annotated[str, typer.Option(help="Frequencies it was trained under; default: uniform.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Ask the trained model of a run, or an exported folder, about images.
+
+    Example: `rebafl predict runs/a shoe.png shirt.png --prior 0.3,0.1,0.1,0.1,0.1,0.1,0.05,0.05,0.05,0.05`
+    """
+    model = trained.load(run) if (run / trained.DESCRIPTION).exists() else trained.from_run(run)
+    rows = trained.predict(
+        model, images, parse_numbers(prior, "--prior"), parse_numbers(trained_prior, "--trained-prior")
+    ).tolist()
+    if as_json:
+        named = [dict(zip(model.classes, row, strict=True)) for row in rows]
+        print(json.dumps([{"image": str(i), "probabilities": n} for i, n in zip(images, named, strict=True)]))
+        return
+    for image in images:
+        _note_resize(image, model.inputs.shape)
+    answers = [(str(image), *_ranked(row, model.classes)) for image, row in zip(images, rows, strict=True)]
+    show_table(("image", "class", "probability", "next"), answers)
+
+
+def _ranked(probabilities: Sequence[float], classes: Sequence[str]) -> tuple[str, str, str]:
+    """The likeliest class, its probability, and the next two with theirs."""
+    (highest, name), *others = sorted(zip(probabilities, classes, strict=True), reverse=True)
+    return name, f"{highest:.1%}", ", ".join(f"{other} {probability:.1%}" for probability, other in others[:2])
+
+
+def _note_resize(path: Path, shape: tuple[int, ...]) -> None:
+    width, height = image_size(path)
+    if (height, width) != shape[1:]:
+        say(f"{path}: {width}x{height} resized to {shape[2]}x{shape[1]}.")

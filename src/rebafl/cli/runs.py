@@ -1,0 +1,141 @@
+"""`rebafl run`, `sweep` and `rollback`: train, resume, and go back to an earlier round."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..base.errors import UserError
+from ..data import check_name
+from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..runs.record import Record, open_run
+from ..runs.rounds import roll_back
+from ..runs.simulate import OWN_MODEL
+from ..runs.sweep import GridPoint, check_code, grid, rounds_done, run_on_ray
+from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
+from .words import Words, read_words, split_words
+
+
+def run(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
+    """Run an experiment, or resume one.
+
+    With an existing directory as `out`, training resumes where it stopped, to the bit. All settings have
+    defaults: those of the paper. `rebafl settings` lists them.
+
+    Examples:
+
+    * `rebafl run dataset=fashion-mini partition.samples=300 rounds=20 out=runs/a`
+
+    * `rebafl run dataset=fashion-mnist partition.clients=20 participation.p=0.5 algorithm=fedavg rounds=50`
+
+    * `rebafl run runs/a/config.toml seed=1`  (the same with another seed)
+
+    * `rebafl run out=runs/a`  (resume)
+
+    * `rebafl run out=runs/a --accept-changes`  (resume although own code, algorithm=module:Class, was edited)
+
+    * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
+    """
+    settings, target = read_words(words or [])
+    silent = quiet or as_json
+    if settings.model.kind == OWN_MODEL:
+        raise UserError(f"{target} was run from Python; resume it with rebafl.simulate(…, out={str(target)!r}) there.")
+    before = rounds_done(target)
+    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes)
+    if before >= settings.rounds and not silent:
+        say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
+    _report_run(record, silent, as_json)
+
+
+def sweep(
+    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+) -> None:
+    """Run every combination of several values and compare them.
+
+    Killed or stopped, it is resumed by the same command; finished runs are not run again. Seeds become mean ± std.
+    With `engine=ray`, runs are spread over a Ray cluster (`RAY_ADDRESS`, or one started here).
+
+    Example: `rebafl sweep dataset=fashion-mini partition.samples=300 algorithm=fedavg,rebafl seed=0,1,2 out=runs/s`
+    """
+    base, rest, target = split_words(words or [])
+    folder = target or Path("runs/sweep")
+    cells = grid(base, rest, folder)
+    for cell in cells:
+        check_name(cell.settings.dataset)
+    if not accept_changes:
+        check_code(cells)
+    again = f"rebafl sweep {' '.join(words or [])}"
+    if {cell.settings.engine for cell in cells} == {"ray"}:
+        _sweep_on_ray(cells, quiet or as_json, again, accept_changes)
+    else:
+        _sweep_here(cells, quiet or as_json, again, accept_changes)
+    groups = group_runs([read_run(cell.out) for cell in cells])
+    if as_json:
+        print(json.dumps(comparison_json(groups)))
+    else:
+        from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
+
+        figures.draw_curves(groups, folder / "curves.png")
+        show(comparison_table(groups))
+        out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
+
+
+def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
+    for number, cell in enumerate(cells, 1):
+        if not silent:
+            say(f"[{number}/{len(cells)}] {cell.label}")
+        run_shown(cell.settings, cell.out, silent, again, accept_changes)
+
+
+def _sweep_on_ray(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
+    with progress_bar(disable=silent or not err.is_terminal) as progress:
+        bar = progress.add_task(
+            f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
+        )
+        try:
+            workers = cells[0].settings.workers
+            run_on_ray(cells, workers, lambda done: progress.update(bar, completed=done), accept_changes)
+        except KeyboardInterrupt:
+            say(f"\nStopped; finished rounds are saved. Resume with: {again}")
+            raise typer.Exit(130) from None
+
+
+def _report_run(record: Record, silent: bool, as_json: bool) -> None:
+    finished = read_run(record.path)
+    if as_json:
+        print(json.dumps({"out": str(record.path), **finished.summary()}))
+    elif not silent:
+        show(comparison_table(group_runs([finished])))
+        out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
+
+
+def rollback(
+    run: RunDir,
+    to: Annotated[int | None, typer.Option("--to", min=1, help="The round to go back to; none: list them.")] = None,
+) -> None:
+    """Take a run back to an earlier round, such as one before a client poisoned the model; later rounds are removed.
+
+    Some earlier rounds are kept, closer together the nearer they are; of runs whose clients' states are in the run
+    directory only the last. The federation must be down.
+
+    Examples:
+
+    * `rebafl rollback federation/run`  (to which rounds it can go back)
+
+    * `rebafl rollback federation/run --to 16`, then resume with the command that started the run
+    """
+    record = open_run(run)
+    with record.locked():
+        if to is None:
+            points = ", ".join(map(str, record.points())) or "none"
+            out.print(Text(f"{run} is at round {rounds_done(run)}; it can go back to round: {points}"), soft_wrap=True)
+            return
+        before = rounds_done(run)
+        roll_back(record, to)
+    say(f"{run} is at round {to} again; it was at round {before}. Resume it with the command that started it.")
