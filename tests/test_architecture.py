@@ -20,7 +20,7 @@ from architecture import (
     table,
     unknown_names,
 )
-from rebafl.report.cards import placed
+from rebafl.report.markdown import with_generated
 
 ORDER = read_order()
 SOURCES = Sources(ROOT / "src" / PACKAGE, ORDER.outside)
@@ -148,7 +148,7 @@ def test_what_runs_elsewhere_names_nothing_of_the_package(tmp_path):
 
 def test_the_picture_and_the_table_are_up_to_date():
     assert (ROOT / "docs" / "architecture.svg").read_text() == picture(SOURCES, ORDER), "run tools/make_docs.py"
-    assert placed(PAGE, table(SOURCES, ORDER)) == PAGE, "run tools/make_docs.py"
+    assert with_generated(PAGE, table(SOURCES, ORDER)) == PAGE, "run tools/make_docs.py"
 
 
 def test_the_picture_shows_every_package_and_what_it_imports(tmp_path):

@@ -15,10 +15,11 @@ from rebafl.algorithms import KINDS
 from rebafl.base.config import read_toml
 from rebafl.data import load
 from rebafl.paper.results import read_file
-from rebafl.paper.verify import read, repeat
+from rebafl.paper.verify import read
 from rebafl.report.figures import draw_curves
 from rebafl.report.summary import Run, group_runs
 from rebafl.runs.environment import PORTABLE, machine
+from rebafl.runs.verify import repeat
 from support.paths import REPOSITORY
 from support.toy import TOY_SETTINGS, TinyNet, round_line
 

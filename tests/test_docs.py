@@ -16,8 +16,9 @@ from rebafl.base.config import parse_assignments
 from rebafl.base.errors import UserError
 from rebafl.base.rng import torch_stream
 from rebafl.models.contract import weights_of
-from rebafl.report.cards import pages, placed
-from rebafl.report.disturbed import account
+from rebafl.report.chaos import chaos_table
+from rebafl.report.markdown import with_generated
+from rebafl.report.reference import pages
 from rebafl.report.speed import performance
 from rebafl.runs.settings import make_settings
 from support.paths import DOCS
@@ -27,18 +28,18 @@ from support.toy import TinyNet, run_toy, same_bits, weights
 @pytest.mark.parametrize("name", list(pages()))
 def test_the_generated_parts_are_up_to_date(name):
     page = (DOCS / name).read_text()
-    assert placed(page, pages()[name]) == page, "run tools/make_docs.py"
+    assert with_generated(page, pages()[name]) == page, "run tools/make_docs.py"
 
 
 def test_the_measured_numbers_shown_are_those_that_were_measured():
     page = (DOCS / "performance.md").read_text()
     measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale", "memory")]
-    assert placed(page, performance(*measured)) == page, "run tools/make_docs.py"
+    assert with_generated(page, performance(*measured)) == page, "run tools/make_docs.py"
 
 
 def test_the_disturbed_run_shown_is_the_one_that_was_run():
     page = (DOCS / "federation.md").read_text()
-    assert placed(page, account(json.loads((DOCS / "measured" / "chaos.json").read_text()))) == page
+    assert with_generated(page, chaos_table(json.loads((DOCS / "measured" / "chaos.json").read_text()))) == page
 
 
 @pytest.mark.parametrize("name", list(KINDS))

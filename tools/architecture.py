@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from rebafl.base.config import read_toml
-from rebafl.report.reference import markdown_table
+from rebafl.report.markdown import markdown_table
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "rebafl"

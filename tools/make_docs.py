@@ -6,15 +6,16 @@ python tools/make_docs.py
 import json
 
 from architecture import PACKAGE, ROOT, Sources, picture, read_order, table
-from rebafl.report.cards import pages, placed
-from rebafl.report.disturbed import account
+from rebafl.report.chaos import chaos_table
+from rebafl.report.markdown import with_generated
+from rebafl.report.reference import pages
 from rebafl.report.speed import performance
 
 DOCS = ROOT / "docs"
 
 measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale", "memory")]
 
-chaos = account(json.loads((DOCS / "measured" / "chaos.json").read_text()))
+chaos = chaos_table(json.loads((DOCS / "measured" / "chaos.json").read_text()))
 
 order = read_order()
 sources = Sources(ROOT / "src" / PACKAGE, order.outside)
@@ -23,5 +24,5 @@ sources = Sources(ROOT / "src" / PACKAGE, order.outside)
 own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
 for name, text in {**pages(), **own}.items():
     page = DOCS / name
-    page.write_text(placed(page.read_text(), text))
+    page.write_text(with_generated(page.read_text(), text))
     print(name)

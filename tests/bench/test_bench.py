@@ -18,7 +18,7 @@ from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
 from rebafl.models.networks import FashionCNN
 from rebafl.report import figures, speed
-from rebafl.report.reference import markdown_table
+from rebafl.report.markdown import markdown_table
 from rebafl.runs.experiment import prepare
 
 

@@ -11,6 +11,7 @@ from rebafl.base.errors import UserError
 from rebafl.cli import paper as paper_command
 from rebafl.cli.terminal import in_words
 from rebafl.cli.words import parse_time
+from rebafl.paper import forecast as forecast_module
 from rebafl.paper import runner
 from rebafl.paper.items import cells, find_item, find_scale
 from rebafl.runs.record import Record
@@ -81,12 +82,12 @@ def test_budgets_and_times():
 
 
 @pytest.mark.usefixtures("small")
-def test_going_on_with_a_cell_goes_by_the_rounds_it_has(tmp_path, monkeypatch):
+def test_the_forecast_of_a_resumed_cell_uses_the_rounds_it_has(tmp_path, monkeypatch):
     cell = cells(find_item("small"), find_scale("paper"))[0]
     with pytest.raises(runner.OutOfTime):
         runner.run_cell(cell, tmp_path / "results", tmp_path / "work", time.monotonic(), quiet, quiet)
-    monkeypatch.setattr(runner, "_measured", lambda experiment: runner.Speed(1000.0, 1000.0))
+    monkeypatch.setattr(forecast_module, "_measured", lambda experiment: forecast_module.Speed(1000.0, 1000.0))
     (forecast,) = paper_command._forecasts([cell], tmp_path / "work").values()
     (line,) = Record(tmp_path / "work" / cell.key).rounds()
     assert forecast.done == 1
-    assert forecast.left() == pytest.approx(line.seconds * sum(forecast.rounds[1:]) / forecast.rounds[0])
+    assert forecast.seconds_left() == pytest.approx(line.seconds * sum(forecast.rounds[1:]) / forecast.rounds[0])

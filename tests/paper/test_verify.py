@@ -14,8 +14,9 @@ from rebafl.base.errors import UserError
 from rebafl.base.files import sha256
 from rebafl.paper.items import find_item, find_scale
 from rebafl.paper.results import write
-from rebafl.paper.verify import Difference, choose, compare, read, repeat
+from rebafl.paper.verify import choose, read
 from rebafl.runs.record import Record
+from rebafl.runs.verify import Difference, compare, repeat
 from support.paths import RESULTS
 from support.toy import run_toy
 

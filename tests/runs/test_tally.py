@@ -11,8 +11,8 @@ from rebafl import cli, parameters
 from rebafl.algorithms import KINDS
 from rebafl.algorithms.interface import Algorithm
 from rebafl.paper import items, results
+from rebafl.paper.item_results import ItemResults
 from rebafl.paper.items import cells, find_item, find_scale
-from rebafl.report.reproduction import Shown
 from rebafl.report.summary import comparison_table, group_runs, read_run
 from rebafl.runs.record import open_run
 from rebafl.runs.tally import Tally, tally
@@ -101,5 +101,5 @@ def test_results_of_the_paper_say_it_too(spoilt, monkeypatch):
     assert bad.curves["refused"] == [2, 2, 0]
     assert bad.tally == Tally(3, 12, 4, 0, 1)
     assert bad.cut(2).tally == Tally(2, 12, 4, 0, 0)
-    found = Shown(find_item("small"), find_scale("quick"), spoilt / "results").troubles()
+    found = ItemResults(find_item("small"), find_scale("quick"), spoilt / "results").troubles()
     assert found == ["B, here, seed 0: refused 4 of 12 uploads, 1 of 3 rounds without an update"]

@@ -49,6 +49,15 @@ def write_whole(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from None
 
 
+def write_text(path: Path, text: str) -> None:
+    """A file for people, and the folders above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}).") from None
+
+
 def write_named(path: Path, write: Callable[[Path], None], name: Callable[[str], str]) -> str:
     """The same for a file that `write` writes, under a name that its SHA-256 gives it; that digest.
 

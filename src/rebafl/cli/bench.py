@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..base.files import write_text
 from ..bench.stopwatch import OnStep
-from .terminal import AsJson, err, out, progress_bar, say, show_table, write_text
+from .terminal import AsJson, err, out, progress_bar, say, show_table
 
 
 def bench(

@@ -13,9 +13,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..base.files import write_text
 from ..data import KNOWN, load, whereabouts
 from ..runs.experiment import split_data
-from .terminal import HELP, Png, Quiet, out, say, show, show_table, write_text
+from .terminal import HELP, Png, Quiet, out, say, show, show_table
 from .words import Words, read_words
 
 app = typer.Typer(

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from ..base.config import Plain
 from ..base.errors import UserError
-from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_names, scale_names
-from ..paper.results import finished, missing
-from ..paper.runner import Forecast, OutOfTime, Pace, all_left, run_cell, slower
+from ..paper.forecast import Forecast, Forecaster, seconds_left, slowdown
+from ..paper.item_results import ItemResults
+from ..paper.items import ALL, Cell, cells, cells_of, find_item, find_items, find_scale, item_names, scale_names
+from ..paper.results import count_finished, missing
+from ..paper.runner import OutOfTime, run_cell
 from ..paper.verify import choose
+from ..report.paper_tables import tables
 from ..runs.events import Event, Listener, RoundLine
 from ..runs.record import Record
-from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show, write_text
+from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show_table
 from .verify import Rounds, Work, verify_all
 from .words import parse_seeds, parse_time
 
@@ -43,15 +43,11 @@ def list_items(results: Results = KEPT) -> None:
 
     Example: `rebafl paper list`
     """
-    table = Table("item", "what it is", *(f"{name}: finished" for name in scale_names()))
-    for name in item_names():
-        item = find_item(name)
-        done = []
-        for scale in scale_names():
-            every = cells(item, find_scale(scale))
-            done.append(f"{sum(finished(cell, results) for cell in every)} of {len(every)}")
-        table.add_row(name, Text(item.title), *done)
-    show(table)
+    rows = []
+    for item in map(find_item, item_names()):
+        counts = (count_finished(cells(item, find_scale(scale)), results) for scale in scale_names())
+        rows.append((item.name, item.title, *(f"{done} of {total}" for done, total in counts)))
+    show_table(("item", "what it is", *(f"{name}: finished" for name in scale_names())), rows)
 
 
 @app.command()
@@ -69,7 +65,7 @@ def run(
     ),
     accept_changes: AcceptChanges = False,
 ) -> None:
-    """Run what is missing of some items. Killed at any time, the same command goes on where it was.
+    """Run what is missing of some items. Killed at any time, it is resumed by the same command.
 
     Examples:
 
@@ -80,65 +76,62 @@ def run(
     * `rebafl paper run table1 --scale paper --only FedAvg --only ReBaFL --where 'cifar-10 m=20' --seeds 0,1,2`
     """
     until = time.monotonic() + (parse_time(budget) if budget else float("inf"))
-    chosen = [find_item(name) for name in (item_names() if names == ["all"] else names)]
-    picked = cells_of(chosen, find_scale(scale), parse_seeds(seeds), only or (), where or ())
-    every = [cell.with_rounds(rounds) if rounds else cell for cell in picked]
-    left = missing(every, results)
+    chosen = cells_of(find_items(names), find_scale(scale), parse_seeds(seeds), only or (), where or ())
+    chosen = [cell.with_rounds(rounds) if rounds else cell for cell in chosen]
+    left = missing(chosen, results)
     if not left:
-        say(f"All is finished: {len({cell.key for cell in every})} cells in {results}.")
+        say(f"All is finished: {len({cell.key for cell in chosen})} cells in {results}.")
         return
     forecasts = _forecasts(left, work)
-    say(f"{len(left)} cells to run, about {in_words(all_left(forecasts.values()))} at the speed just measured.")
+    say(f"{len(left)} cells to run, about {in_words(seconds_left(forecasts.values()))} at the speed just measured.")
     _run_all(left, forecasts, results, work, until, accept_changes)
     say(f"Finished: {len(left)} cells, kept in {results}. See: rebafl paper show {names[0]} --scale {scale}")
 
 
 def _forecasts(left: list[Cell], work: Path) -> dict[str, Forecast]:
-    """By cell. Rounds that are done already say more than anything measured now."""
-    pace, found = Pace(), {}
+    """By the key of the cell."""
+    forecaster, forecasts = Forecaster(), {}
     if not err.is_terminal:
         say("Measuring the speed of each method …")
     with progress_bar(disable=not err.is_terminal) as progress:
         bar = progress.add_task("measuring the speed of each method", total=len(left), facts="cells")
         for cell in left:
-            forecast = found[cell.key] = pace.forecast(cell)
-            record = Record(work / cell.key)
-            for line in record.rounds() if record.begun else ():
-                forecast.hear(line)
+            forecasts[cell.key] = forecaster.resumed(cell, Record(work / cell.key))
             progress.advance(bar)
-    return found
+    return forecasts
 
 
 def _run_all(
     left: list[Cell], forecasts: dict[str, Forecast], results: Path, work: Path, until: float, accept_changes: bool
 ) -> None:
-    """Cell by cell, saying before each how long it and all the rest will take, by the rounds that are done so far."""
-    every = forecasts.values()
+    """Cell by cell, saying before each how long it and all that are left will take, by the rounds finished so far."""
+    all_forecasts = forecasts.values()
     for number, cell in enumerate(left, 1):
         forecast = forecasts[cell.key]
         say(
             f"[{number}/{len(left)}] {cell.method}, {cell.condition}, seed {cell.settings.seed}: "
-            f"about {in_words(forecast.left(slower(every)))}, all that is left {in_words(all_left(every))}"
+            f"about {in_words(forecast.seconds_left(slowdown(all_forecasts)))}, "
+            f"all that is left {in_words(seconds_left(all_forecasts))}"
         )
         try:
             with Display(cell.settings, work / cell.key, silent=False) as display:
-                listen = _correcting(display, forecast, every)
+                listen = _correcting(display, forecast, all_forecasts)
                 run_cell(cell, results, work, until, listen, display.say, accept_changes)
         except OutOfTime:
-            say(f"Time is up after {number - 1} of {len(left)} cells. The same command goes on from here.")
+            say(f"Time is up after {number - 1} of {len(left)} cells. Resume with the same command.")
             raise typer.Exit from None
         except KeyboardInterrupt:
-            say("\nStopped; finished rounds are saved. The same command goes on from here.")
+            say("\nStopped; finished rounds are saved. Resume with the same command.")
             raise typer.Exit(130) from None
 
 
-def _correcting(display: Display, forecast: Forecast, every: Collection[Forecast]) -> Listener:
-    """Every finished round corrects what is said of all that is left."""
+def _correcting(display: Display, forecast: Forecast, all_forecasts: Collection[Forecast]) -> Listener:
+    """A listener that shows a run and corrects its forecast by every finished round."""
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundLine):
-            forecast.hear(event)
-            display.note = f"all that is left {in_words(all_left(every))}"
+            forecast.correct(event)
+            display.note = f"all that is left {in_words(seconds_left(all_forecasts))}"
         display.listen(event)
 
     return listen
@@ -163,8 +156,8 @@ def verify(
 
     * `rebafl paper verify table1 --scale paper --sample 1 --seed 3`
     """
-    chosen = [find_item(name) for name in (item_names() if names in (None, [], ["all"]) else names)]
-    verify_all(choose(chosen, find_scale(scale), results, sample, seed), rounds, work, as_json)
+    chosen = choose(find_items(names or [ALL]), find_scale(scale), results, sample, seed)
+    verify_all(chosen, rounds, work, as_json)
 
 
 @app.command("show")
@@ -179,18 +172,14 @@ def show_item(
     Example: `rebafl paper show table1 --scale paper`
     """
     from ..report.paper_figures import draw  # matplotlib is slow to import
-    from ..report.reproduction import Shown
 
-    shown = Shown(find_item(name), find_scale(scale), results)
+    shown = ItemResults(find_item(name), find_scale(scale), results)
     if not shown.results:
         raise UserError(
             f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
         )
-    for condition, (header, rows) in shown.tables():
-        table = Table(*header, title=condition, title_justify="left")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        show(table)
+    for condition, (header, rows) in tables(shown):
+        show_table(header, rows, condition)
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
         evidence = f" ({verdict.evidence})" if verdict.evidence else ""
         out.print(Text(f"{verdict.decision}: {claim.text}{evidence}"), soft_wrap=True)
@@ -214,32 +203,7 @@ def report(
 
     Example: `rebafl paper report`
     """
-    from ..report.paper_figures import ENDINGS, draw
-    from ..report.reproduction import Shown
-    from ..report.reproduction import page as make_page
+    from ..report.reproduction import write_report  # matplotlib is slow to import
 
-    folder, drawn = page.parent / "figures", set[Path]()
-
-    def figures(shown: Shown) -> list[str]:
-        paths = draw(shown, folder / f"{shown.item.name}-{shown.scale.name}")
-        drawn.update(path.with_name(path.name + ending) for path in paths for ending in ENDINGS)
-        title = f"{shown.item.title}, scale {shown.scale.name}"
-        return [f"![{title}](figures/{path.name}.png)" for path in paths]
-
-    write_text(page, make_page(results, figures, _measured(race)))
-    names = tuple(f"{name}-{scale}" for name in item_names() for scale in scale_names())
-    for path in folder.glob("*"):  # of results that are gone
-        if path not in drawn and path.suffix in ENDINGS and path.stem.startswith(names):
-            path.unlink()
+    write_report(results, page, race)
     out.print(Text(f"Written: {page}, and its figures beside it"), soft_wrap=True)
-
-
-def _measured(race: Path) -> Plain:
-    """What the benchmark found, if it was run."""
-    try:
-        found: Plain = json.loads(race.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"--race: {race} cannot be read ({error}); `rebafl bench` writes such a file.") from None
-    return found

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from ..algorithms import KINDS as ALGORITHMS
 from ..base.config import describe, write_toml
-from ..report.cards import first_line
+from ..report.reference import first_line
 from .terminal import out
 from .words import Words, read_words
 

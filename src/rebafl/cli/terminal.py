@@ -20,7 +20,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..base.errors import UserError
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.record import Record
 from ..runs.settings import Settings
@@ -55,14 +54,6 @@ def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str 
     for row in rows:
         table.add_row(*map(Text, row))
     show(table)
-
-
-def write_text(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}).") from None
 
 
 def in_words(seconds: float) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from ..paper.verify import Kept, Verdict, read, repeat
-from .terminal import AsJson, Display, in_words, out, say, show
+from ..paper.verify import read
+from ..runs.verify import RecordedRun, Repetition, repeat
+from .terminal import AsJson, Display, in_words, out, say, show_table
 
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Only the first so many rounds; 0: all.")]
 Work = Annotated[Path | None, typer.Option("--work", help="Keep the repetitions in this folder.")]
@@ -32,7 +32,7 @@ def verify(
 
     Compared are all of `rounds.jsonl` but the seconds, and the weights if all rounds are repeated; of a result file of
     `rebafl paper`, all curves but the seconds. Exit code 0: the same; 1: different, and then it says from which round
-    on, by how much, and what was recorded otherwise than it is here; 2: it cannot be run again. See
+    on, by how much, and which recorded facts differ from those of this machine; 2: it cannot be run again. See
     docs/reproducibility.md.
 
     Examples:
@@ -45,22 +45,22 @@ def verify(
 
 
 def verify_all(paths: Sequence[Path], rounds: int, work: Path | None, as_json: bool) -> None:
-    """One after the other, with what is left in all; the command ends with 1 if one is different."""
-    every, verdicts = [read(path) for path in paths], []
-    expected = [kept.seconds(rounds or kept.rounds) for kept in every]
+    """One after the other, saying how long all will take; the command ends with 1 if one is different."""
+    runs, repetitions = [read(path) for path in paths], []
+    expected = [run.seconds(rounds or run.rounds) for run in runs]
     began = time.monotonic()
     with _folder(work) as folder:
-        for number, kept in enumerate(every):
-            slower = (time.monotonic() - began) / sum(expected[:number]) if number else 1.0
+        for number, run in enumerate(runs):
+            slowdown = (time.monotonic() - began) / sum(expected[:number]) if number else 1.0
             if not as_json:
-                left = in_words(sum(expected[number:]) * slower)
-                say(f"[{number + 1}/{len(every)}] {kept.path}: about {left} left in all")
-            verdicts.append(_repeat(kept, rounds, folder / f"{number + 1}-{kept.name}", silent=as_json))
+                left = in_words(sum(expected[number:]) * slowdown)
+                say(f"[{number + 1}/{len(runs)}] {run.path}: about {left} left in all")
+            repetitions.append(_repeat(run, rounds, folder / f"{number + 1}-{run.name}", silent=as_json))
             if not as_json:
-                _tell(verdicts[-1])
+                _show(repetitions[-1])
     if as_json:
-        print(json.dumps([_plain(verdict) for verdict in verdicts]))
-    if not all(verdict.same for verdict in verdicts):
+        print(json.dumps([_plain(repetition) for repetition in repetitions]))
+    if not all(repetition.same for repetition in repetitions):
         raise typer.Exit(1)
 
 
@@ -73,34 +73,31 @@ def _folder(work: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _repeat(kept: Kept, rounds: int, target: Path, silent: bool) -> Verdict:
-    with Display(kept.again(rounds), target, silent) as display:
-        return repeat(kept, rounds, target, display.listen, display.say)
+def _repeat(run: RecordedRun, rounds: int, target: Path, silent: bool) -> Repetition:
+    with Display(run.repeated_settings(rounds), target, silent) as display:
+        return repeat(run, rounds, target, display.listen, display.say)
 
 
-def _tell(verdict: Verdict) -> None:
-    first, how_many = verdict.first, f"{verdict.rounds} of {verdict.of} rounds"
+def _show(repetition: Repetition) -> None:
+    """Same or different; if different, where, by how much, and what else differs."""
+    first, how_many = repetition.first, f"{repetition.rounds} of {repetition.of} rounds"
     if first is None:
-        weights = ", and the weights," if verdict.weights is not None else ""
-        out.print(Text(f"{verdict.path}: same: every number of {how_many}{weights} to the bit."), soft_wrap=True)
+        weights = ", and the weights," if repetition.weights is not None else ""
+        out.print(Text(f"{repetition.path}: same: every number of {how_many}{weights} to the bit."), soft_wrap=True)
         return
     values = "" if first.quantity == "weights" else f" ({first.recorded} was recorded, {first.found} came out)"
-    out.print(Text(f"{verdict.path}: different: {first.quantity} in round {first.round}{values}."), soft_wrap=True)
-    table = Table("quantity", f"largest difference in {how_many}")
-    for name, gap in verdict.largest.items():
-        table.add_row(name, "not numbers alone" if gap is None else f"{gap:.3g}")
-    if verdict.weights is not None:
-        table.add_row("last weights", f"{verdict.weights:.3g}")
-    show(table)
-    table = Table("fact", "recorded", "here")
-    for name, (recorded, here) in verdict.facts.items():
-        table.add_row(name, Text(str(recorded)), Text(str(here)))
-    if verdict.facts:
-        show(table)
+    out.print(Text(f"{repetition.path}: different: {first.quantity} in round {first.round}{values}."), soft_wrap=True)
+    gaps = [(name, "not numbers alone" if gap is None else f"{gap:.3g}") for name, gap in repetition.largest.items()]
+    if repetition.weights is not None:
+        gaps.append(("last weights", f"{repetition.weights:.3g}"))
+    show_table(("quantity", f"largest difference in {how_many}"), gaps)
+    if repetition.facts:
+        facts = [(name, str(recorded), str(here)) for name, (recorded, here) in repetition.facts.items()]
+        show_table(("fact", "recorded", "here"), facts)
     else:
-        out.print("No recorded fact is another one here.")
+        out.print("All recorded facts are the same here.")
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    facts = {name: {"recorded": recorded, "here": here} for name, (recorded, here) in verdict.facts.items()}
-    return {**asdict(verdict), "path": str(verdict.path), "same": verdict.same, "facts": facts}
+def _plain(repetition: Repetition) -> dict[str, Any]:
+    facts = {name: {"recorded": recorded, "here": here} for name, (recorded, here) in repetition.facts.items()}
+    return {**asdict(repetition), "path": str(repetition.path), "same": repetition.same, "facts": facts}

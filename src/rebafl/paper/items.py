@@ -16,6 +16,8 @@ from ..runs.settings import Settings, make_settings
 HERE = Path(__file__).parent
 OTHERS, EVERY, AT = "others", "every", " @ "
 RACE = "race"  # a measure that the benchmark takes, not a cell
+ALL = "all"  # in place of the names of all items
+PAPER = "paper"  # the scale of the paper itself
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def _file() -> Mapping[str, Any]:
 
 @cache
 def _printed() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((HERE / "printed.json").read_text())
-    return found
+    numbers: Mapping[str, Any] = json.loads((HERE / "printed.json").read_text())
+    return numbers
 
 
 def printed(item: Item, condition: str, method: str) -> float | None:
@@ -117,6 +119,11 @@ def find_item(name: str) -> Item:
     values = dict(_file()["items"][name])
     claims = tuple(Claim(**_tuples(claim)) for claim in values.pop("claims", []))
     return Item(name=name, claims=claims, **_tuples(values))
+
+
+def find_items(names: Sequence[str]) -> list[Item]:
+    """The items of these names; all of them for `all` alone."""
+    return [find_item(name) for name in (item_names() if list(names) == [ALL] else names)]
 
 
 def find_scale(name: str) -> Scale:
@@ -149,14 +156,18 @@ def cells_of(
     """The runs of several items, of some methods (`only`) and under some conditions (`where`) if any are named."""
     _check("--only", only, {method for item in items for method in item.methods})
     _check("--where", where, {condition for item in items for condition in item.conditions})
-    every = [cell for item in items for cell in cells(item, scale, seeds)]
-    return [c for c in every if (not only or c.method in only) and (not where or c.condition in where)]
+    return [
+        cell
+        for item in items
+        for cell in cells(item, scale, seeds)
+        if (not only or cell.method in only) and (not where or cell.condition in where)
+    ]
 
 
-def _check(option: str, names: Collection[str], there: Collection[str]) -> None:
+def _check(option: str, names: Collection[str], known: Collection[str]) -> None:
     for name in names:
-        if name not in there:
-            raise UserError(f"{option}: there is no {name!r}{choices(name, there)}.")
+        if name not in known:
+            raise UserError(f"{option}: there is no {name!r}{choices(name, known)}.")
 
 
 def _settings(scale: Scale, condition: str, method: str) -> Settings:

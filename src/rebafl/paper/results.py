@@ -36,7 +36,7 @@ OF_ACCURACY = {
 """By the name that `items.toml` uses: how a number is made of the accuracies of all rounds."""
 
 TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
-"""Of each round, too, where anything went wrong at all."""
+"""Also of each round, in runs in which uploads or rounds were lost."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ def keep(cell: Cell, record: Record, folder: Path) -> Path:
 def write(path: Path, settings: Settings, record: Record) -> None:
     """What is kept of a run, whole or not at all."""
     lines = record.rounds()
-    found = {
+    result = {
         "rounds": len(lines),
         "seed": settings.seed,
         "settings": settings.plain() | {"rounds": len(lines), "workers": 0, "engine": "local"},
         "environment": record.environment(),
         "curves": curves_of(lines),
     }
-    write_whole(path, seal(_compact(found)))
+    write_whole(path, seal(_compact(result)))
 
 
 def curves_of(lines: Sequence[RoundLine]) -> dict[str, list[Any]]:
@@ -98,15 +98,15 @@ def curves_of(lines: Sequence[RoundLine]) -> dict[str, list[Any]]:
     curves = {name: [row[name] for row in rows] for name in CURVES if name in rows[0]}
     curves["active"] = [len(line.active) for line in lines]
     if str(tally(lines)):
-        each = [tally([line]) for line in lines]
-        curves |= {name: [getattr(one, name) for one in each] for name in TROUBLES}
+        tallies = [tally([line]) for line in lines]
+        curves |= {name: [getattr(of_round, name) for of_round in tallies] for name in TROUBLES}
     return curves
 
 
-def _compact(found: Plain) -> str:
-    """Readable, a line a curve."""
-    curves = found.pop("curves")
-    head = json.dumps(found, indent=1)[:-2]
+def _compact(result: Plain) -> str:
+    """Readable JSON, one line per curve."""
+    curves = result.pop("curves")
+    head = json.dumps(result, indent=1)[:-2]
     body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items())
     return f'{head},\n "curves": {{\n{body}\n }}\n}}\n'
 
@@ -126,10 +126,10 @@ def read_file(path: Path) -> Result:
     """A result that was kept. Raises `ValueError` for anything else."""
     try:
         result = Result(**unseal(path.read_bytes())[0])
-        if not all(isinstance(each, dict) for each in (result.settings, result.environment, result.curves)):
+        if not all(isinstance(part, dict) for part in (result.settings, result.environment, result.curves)):
             raise ValueError("its settings, environment or curves are no tables")
         if any(len(values) != result.rounds for values in result.curves.values()) or "accuracy" not in result.curves:
-            raise ValueError("a curve is missing, or has another length than it says")
+            raise ValueError("a curve is missing, or its length is not the number of rounds")
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
     return result
@@ -137,14 +137,19 @@ def read_file(path: Path) -> Result:
 
 def seeds_kept(scale: str, folder: Path) -> list[int]:
     """All seeds that some cell of this scale was run with."""
-    found = (re.search(r"-seed(\d+)-", path.name) for path in (folder / scale).glob("*.json"))
-    return sorted({int(match[1]) for match in found if match})
+    matches = (re.search(r"-seed(\d+)-", path.name) for path in (folder / scale).glob("*.json"))
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def finished(cell: Cell, folder: Path) -> bool:
     """Is there a result with at least as many rounds as asked for?"""
     result = read(cell, folder)
     return result is not None and result.rounds >= cell.settings.rounds
+
+
+def count_finished(cells: Sequence[Cell], folder: Path) -> tuple[int, int]:
+    """How many cells are finished, and how many there are."""
+    return sum(finished(cell, folder) for cell in cells), len(cells)
 
 
 def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from .items import AT, EVERY, OTHERS, Claim, Item
+from ..base.config import Plain
+from .items import AT, EVERY, OTHERS, Claim, Item, printed
 from .results import Result
 
 HELD, FAILED, CLOSE, PARTLY, NOT_RUN = "held", "did not hold", "too close", "partly run", "not run"
@@ -25,6 +26,8 @@ Side = tuple[str, str]
 
 @dataclass(frozen=True)
 class Verdict:
+    """On a claim: one of `DECISIONS`, and the numbers that decide."""
+
     decision: str
     evidence: str
     otherwise: str = ""  # what another measure decides, if not the same
@@ -58,12 +61,12 @@ class Comparison:
         return HELD if value > 0 else FAILED
 
     def __str__(self) -> str:
-        (first, here), (second, there) = self.first, self.second
+        (first, condition), (second, other) = self.first, self.second
         error = f" ± {self.error:.2g}" if self.error else ""
         value = f"{_short(self.mean)}{error}"
-        if here == there:
-            return f"{here}: {first} − {second} = {value}"
-        return f"{first} ({here}) − {second} ({there}) = {value}"
+        if condition == other:
+            return f"{condition}: {first} − {second} = {value}"
+        return f"{first} ({condition}) − {second} ({other}) = {value}"
 
 
 def _short(value: float) -> str:
@@ -72,13 +75,14 @@ def _short(value: float) -> str:
 
 
 def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
+    """By the rules above; a claim on a ratio by the ratio under each condition."""
     if claim.ratio:
         return _judge_ratio(item, claim, results)
-    found = [
+    comparisons = [
         Comparison(first, second, _differences(claim.measure, results(*first), results(*second)))
         for first, second in _pairs(item, claim)
     ]
-    return Verdict(_together([each.decision(claim) for each in found]), _evidence(found))
+    return Verdict(_together([comparison.decision(claim) for comparison in comparisons]), _evidence(comparisons))
 
 
 def _together(decisions: Sequence[str]) -> str:
@@ -97,9 +101,9 @@ def _pairs(item: Item, claim: Claim) -> Iterator[tuple[Side, Side]]:
                 yield from (((first, condition), (rival, condition)) for rival in rivals)
     for pair in claim.pairs:
         if AT in pair[0]:
-            (first, here), (second, there) = (side.split(AT) for side in pair)
+            (first, condition), (second, other) = (side.split(AT) for side in pair)
             for method in item.methods if first == EVERY else [first]:
-                yield (method, here), (method if second == EVERY else second, there)
+                yield (method, condition), (method if second == EVERY else second, other)
 
 
 def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int, Result]) -> tuple[float, ...]:
@@ -107,17 +111,18 @@ def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int,
     return tuple(first[seed].measure(measure) - second[seed].measure(measure) for seed in seeds)
 
 
-def _evidence(found: list[Comparison]) -> str:
+def _evidence(comparisons: Sequence[Comparison]) -> str:
     """The narrowest difference under each condition: what decides."""
-    run = [each for each in found if each.differences]
+    run = [comparison for comparison in comparisons if comparison.differences]
     if not run:
         return ""
     groups: dict[tuple[str, str], list[Comparison]] = {}
-    for each in run:
-        groups.setdefault((each.first[1], each.second[1]), []).append(each)
-    parts = [str(min(group, key=lambda each: each.mean)) for group in groups.values()]
-    seeds = max(len(each.differences) for each in run)
-    parts += [f"{len(found) - len(run)} of {len(found)} comparisons not run"] if len(run) < len(found) else []
+    for comparison in run:
+        groups.setdefault((comparison.first[1], comparison.second[1]), []).append(comparison)
+    parts = [str(min(group, key=lambda comparison: comparison.mean)) for group in groups.values()]
+    seeds = max(len(comparison.differences) for comparison in run)
+    if missing := len(comparisons) - len(run):
+        parts.append(f"{missing} of {len(comparisons)} comparisons not run")
     return "; ".join(parts) + (f" ({seeds} seeds, ± standard error)" if seeds > 1 else "")
 
 
@@ -135,3 +140,23 @@ def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
         for condition in item.conditions
     ]
     return Verdict(_together(decisions), evidence)
+
+
+def judge_race(claim: Claim, race: Plain) -> Verdict:
+    """A claim on seconds, by the benchmark's rounds of both methods in turn: separate runs differ by the load."""
+    if not (ratios := race.get("rebafl_to_fedavg")):
+        return Verdict(NOT_RUN, "")
+    low, high = ratios["spread"]
+    evidence = f"rounds in turn: ReBaFL / FedAvg = {ratios['ratio']:.2f} ({low:.2f} to {high:.2f})"
+    return Verdict(HELD if ratios["ratio"] <= claim.most else FAILED, evidence)
+
+
+def judge_printed(item: Item, claim: Claim) -> str:
+    """The decision on the numbers that the paper itself prints; empty where it prints none."""
+
+    def lookup(method: str, condition: str) -> Mapping[int, Result]:
+        value = printed(item, condition, method)
+        return {} if value is None else {0: Result(1, 0, {}, {}, {"accuracy": [value]})}
+
+    decision = judge(item, claim, lookup).decision if claim.measure == "best" else NOT_RUN
+    return "" if decision == NOT_RUN else decision

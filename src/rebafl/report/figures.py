@@ -84,9 +84,9 @@ def _shared_facts(groups: Sequence[Group]) -> str:
     configs = [run.config for group in groups for run in group.runs]
     facts = []
     for section, name, text in FACTS:
-        found = [config.get(section, {}).get(name) if name else config.get(section) for config in configs]
-        if found[0] is not None and all(each == found[0] for each in found):
-            facts.append(text.format(found[0]))
+        first, *others = (config.get(section, {}).get(name) if name else config.get(section) for config in configs)
+        if first is not None and all(other == first for other in others):
+            facts.append(text.format(first))
     return ", ".join(facts)
 
 
@@ -120,9 +120,9 @@ def save(figure: Figure, path: Path) -> None:
         raise UserError(f"{path} cannot be written as a picture ({error}).") from None
 
 
-def draw_race(found: Mapping[str, Any], path: Path) -> None:
-    """Seconds a round of each contender, with the range over repeats; ours first."""
-    rows = [row for row in found["contenders"] if not row.get("absent")]
+def draw_race(measured: Mapping[str, Any], path: Path) -> None:
+    """Seconds per round of each contender, with the range over repeats; ours first."""
+    rows = [row for row in measured["contenders"] if not row.get("absent")]
     figure = Figure(figsize=(9, 1.3 + 0.45 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(rows):
@@ -136,8 +136,8 @@ def draw_race(found: Mapping[str, Any], path: Path) -> None:
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlim(right=1.55 * max(row["spread"][1] for row in rows))
-    axes.set_xlabel("seconds a round: median, and the range over repeats")
-    size = found["workload"]
+    axes.set_xlabel("seconds per round: median, and the range over repeats")
+    size = measured["workload"]
     title = f"{size['active']} clients of {size['samples']} images, {size['epochs']} epochs, and all test images"
     figure.suptitle(f"{size['dataset']}: {title}", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
@@ -150,7 +150,7 @@ def draw_scale(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) ->
     for axes, (name, points) in zip(figure.subplots(2, 2).flat, curves.items(), strict=True):
         axes.plot([p["x"] for p in points], [p["seconds"] for p in points], "o-", color=METHOD_COLOURS["rebafl"])
         axes.set_xlabel(name, fontsize=9)
-        axes.set_ylabel("seconds a round")
+        axes.set_ylabel("seconds per round")
         if len(points) > 2:
             axes.set_xscale("log")
         else:

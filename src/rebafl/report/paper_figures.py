@@ -1,4 +1,4 @@
-"""The paper's figures with our curves: one look for each method everywhere, told apart in grey too."""
+"""What do the paper's figures look like with our results? Each method looks the same everywhere, also in grey."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..paper.items import printed
+from ..paper.item_results import ItemResults
+from ..paper.items import PAPER, printed
 from ..paper.results import Result
 from .figures import COLOURS, METHOD_COLOURS, save
-from .reproduction import PAPER, Shown
 
 ENDINGS = (".png", ".pdf")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -44,9 +44,9 @@ def look(method: str, place: int) -> dict[str, Any]:
     return {"color": colour, "linestyle": LINES[line % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
 
 
-def draw(shown: Shown, path: Path) -> list[Path]:
+def draw(shown: ItemResults, path: Path) -> list[Path]:
     """Draw an item as PNG and PDF beside `path`, a picture for each way it is shown; which, without the ending."""
-    painters: dict[str, Callable[[Shown], Figure]] = {
+    painters: dict[str, Callable[[ItemResults], Figure]] = {
         "curves": _curves,
         "diversity": partial(_curves, name="diversity"),
         "bars": _bars,
@@ -72,28 +72,28 @@ class Panel:
     methods: Sequence[str]
 
 
-def _panels(shown: Shown, height: float = 2.9) -> tuple[Figure, list[Panel]]:
+def _panels(shown: ItemResults, height: float = 2.9) -> tuple[Figure, list[Panel]]:
     """A panel for each condition, and group of methods, that has results to compare (or any, if none has several)."""
     groups = shown.item.panels or {"": shown.item.methods}
-    found = [
+    counted = [
         (condition, name, methods, sum(bool(shown.lookup(method, condition)) for method in methods))
         for condition in shown.item.conditions
         for name, methods in groups.items()
     ]
-    least = min(2, max(count for *_, count in found))
-    there = [(condition, name, methods) for condition, name, methods, count in found if count >= least]
-    columns = min(2 if len(there) in (2, 4) else 3, len(there))
-    rows = ceil(len(there) / columns)
+    least = min(2, max(count for *_, count in counted))
+    drawn = [(condition, name, methods) for condition, name, methods, count in counted if count >= least]
+    columns = min(2 if len(drawn) in (2, 4) else 3, len(drawn))
+    rows = ceil(len(drawn) / columns)
     figure = Figure(figsize=(max(4.2 * columns, 5.5), height * rows + 0.8), layout="constrained")
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in grid[len(there) :]:
+    for spare in grid[len(drawn) :]:
         spare.set_visible(False)
-    for axes, (condition, name, _) in zip(grid, there, strict=False):
+    for axes, (condition, name, _) in zip(grid, drawn, strict=False):
         axes.set_title(f"{condition}: {name}" if name else condition, loc="left", fontsize=10)
         axes.grid(alpha=0.25)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, there, strict=False)]
+    return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, drawn, strict=False)]
 
 
 def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
@@ -105,12 +105,12 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=min(5, columns), frameon=False)
 
 
-def _curves(shown: Shown, name: str = "accuracy") -> Figure:
+def _curves(shown: ItemResults, name: str = "accuracy") -> Figure:
     """Accuracy, or weight diversity, over rounds; a band of one std where there are several seeds."""
     figure, panels = _panels(shown)
     for panel in panels:
         for place, method in enumerate(panel.methods):
-            if results := list(shown.compared(method, panel.condition).values()):
+            if results := list(shown.on_common_seeds(method, panel.condition).values()):
                 _curve(panel.axes, results, name, method, place)
         panel.axes.set_xlabel("communication round")
         panel.axes.xaxis.set_major_locator(MaxNLocator("auto", steps=(1, 2, 5, 10)))
@@ -126,31 +126,31 @@ def _curve(axes: Axes, results: list[Result], name: str, method: str, place: int
     values = np.array([[np.nan if v is None else v for v in result.curves[name][:length]] for result in results])
     x, mean = np.arange(1, length + 1), values.mean(0)
     style = look(method, place)
-    every = max(1, length // 6)
-    axes.plot(x, mean, label=method, linewidth=1.4, markersize=4, markevery=(place % every, every), **style)
+    step = max(1, length // 6)
+    axes.plot(x, mean, label=method, linewidth=1.4, markersize=4, markevery=(place % step, step), **style)
     if len(results) > 1:
         spread = values.std(0, ddof=1)
         axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _over_seeds(shown: Shown, condition: str, measure: str) -> dict[str, tuple[float, float]]:
+def _over_seeds(shown: ItemResults, condition: str, measure: str) -> dict[str, tuple[float, float]]:
     """Mean and std over seeds, method by method; the std of one seed is shown as nothing."""
-    found = {}
+    over_seeds = {}
     for method in shown.item.methods:
-        if results := shown.compared(method, condition):
+        if results := shown.on_common_seeds(method, condition):
             values = [result.measure(measure) for result in results.values()]
-            found[method] = (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
-    return found
+            over_seeds[method] = (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+    return over_seeds
 
 
-def _theirs(shown: Shown, condition: str, methods: Sequence[str]) -> list[tuple[int, float]]:
+def _theirs(shown: ItemResults, condition: str, methods: Sequence[str]) -> list[tuple[int, float]]:
     """The paper's numbers, by place; beside anything smaller than its own scale they would say nothing."""
     values = [(place, printed(shown.item, condition, method)) for place, method in enumerate(methods)]
     return [(place, value) for place, value in values if value is not None] if shown.scale.name == PAPER else []
 
 
-def _bars(shown: Shown) -> Figure:
-    """A bar a method: the best round, and a line where the last ten rounds are on average."""
+def _bars(shown: ItemResults) -> Figure:
+    """One bar per method: the best round, and a line at the mean of the last ten."""
     figure, panels = _panels(shown)
     hatches = cycle(("", "//", "\\\\", "xx", "..", "--", "++", "oo", "**"))
     hatch = {method: next(hatches) for method in shown.item.methods}
@@ -170,7 +170,7 @@ def _bars(shown: Shown) -> Figure:
     return figure
 
 
-def _dots(shown: Shown) -> Figure:
+def _dots(shown: ItemResults) -> Figure:
     """For each method our best round, our last ten, and what the paper prints."""
     most = max(Counter(condition for _, condition in shown.results).values())
     figure, panels = _panels(shown, height=0.9 + 0.23 * most)
@@ -195,18 +195,18 @@ def _dots(shown: Shown) -> Figure:
     return figure
 
 
-def _lines(shown: Shown) -> Figure:
+def _lines(shown: ItemResults) -> Figure:
     """The best accuracy of each method against the conditions."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     conditions = list(shown.item.conditions)
     for place, method in enumerate(shown.item.methods):
-        found = {x: _over_seeds(shown, c, "best").get(method) for x, c in enumerate(conditions)}
-        there = {x: value for x, value in found.items() if value}
-        if there:
-            means, stds = zip(*there.values(), strict=True)
+        scores = {x: _over_seeds(shown, condition, "best").get(method) for x, condition in enumerate(conditions)}
+        points = {x: score for x, score in scores.items() if score}
+        if points:
+            means, stds = zip(*points.values(), strict=True)
             error = stds if any(stds) else None
-            axes.errorbar(list(there), means, yerr=error, capsize=3, label=method, **look(method, place))
+            axes.errorbar(list(points), means, yerr=error, capsize=3, label=method, **look(method, place))
     axes.set_xticks(range(len(conditions)), conditions)
     axes.set_ylabel("best test accuracy (%)")
     axes.grid(alpha=0.25)

@@ -1,20 +1,52 @@
-"""What can be set, and to what? The settings' own declarations as one Markdown page."""
+"""What can be set, and which algorithms are there? Their own declarations as Markdown, for the pages in docs/."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
-from ..algorithms.interface import Training
+from ..algorithms import KINDS
+from ..algorithms.interface import Algorithm, Training
 from ..base.config import describe
 from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..runs.settings import SECTIONS, Settings
+from .markdown import markdown_table
+
+
+def pages() -> dict[str, str]:
+    """The generated part of every page below docs/ that describes settings or algorithms."""
+    cards = {f"algorithms/{name}.md": algorithm_card(kind) for name, kind in KINDS.items()}
+    return {"algorithms/README.md": algorithms_table(), "settings.md": settings_page(), **cards}
+
+
+def first_line(kind: type[Algorithm]) -> str:
+    """An algorithm in one sentence."""
+    return (kind.__doc__ or "").splitlines()[0]
+
+
+def algorithm_card(kind: type[Algorithm]) -> str:
+    """One algorithm as Markdown: its paper, what it costs beyond FedAvg, and its parameters."""
+    costs = kind.costs
+    facts = f"client state: {costs.state}; communication: {costs.communication}; compute: {costs.compute}"
+    text = f"Paper: {kind.paper}\n\nBeyond FedAvg: {facts}."
+    rows = [(f"`algorithm.{field.name}`", field.default, field.about) for field in describe(kind)]
+    return f"{text}\n\n{markdown_table(('parameter', 'default', 'what it does'), rows)}" if rows else text
+
+
+def algorithms_table() -> str:
+    """All algorithms in one Markdown table."""
+    header = ("name", "in one sentence", "client state", "extra communication", "extra compute")
+    rows = [
+        (f"[{name}]({name}.md)", first_line(kind), kind.costs.state, kind.costs.communication, kind.costs.compute)
+        for name, kind in KINDS.items()
+    ]
+    return markdown_table(header, rows)
 
 
 def settings_page() -> str:
     """All settings but the algorithms', which have pages of their own."""
-    top = [each for each in describe(Settings) if each.name not in SECTIONS]
-    parts = ["### The run\n\n" + _table([(each.name, each.default, each.about) for each in top])]
+    top = [field for field in describe(Settings) if field.name not in SECTIONS]
+    parts = ["### The run\n\n" + _table([(field.name, field.default, field.about) for field in top])]
     parts.append("### `training`\n\n" + _rows("training", Training))
     parts.append("### `model`\n\n" + _rows("model", ModelChoice))
     parts.append("### `partition`\n\n" + _kinds("partition", partition.KINDS))
@@ -30,15 +62,9 @@ def _kinds(section: str, kinds: Mapping[str, type]) -> str:
 
 
 def _rows(section: str, kind: type) -> str:
-    return _table([(f"{section}.{each.name}", each.default, each.about) for each in describe(kind)])
+    return _table([(f"{section}.{field.name}", field.default, field.about) for field in describe(kind)])
 
 
 def _table(rows: list[tuple[str, str, str]]) -> str:
     cells = [(f"`{key}`", default, about) for key, default, about in rows]
     return markdown_table(("key", "default", "meaning"), cells) if rows else ""
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose cells may hold any text."""
-    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,194 +1,21 @@
-"""How do our numbers compare with the paper's? Tables, verdicts and the page that shows them all."""
+"""What became of the reproduction? One page: all tables, figures and verdicts, ours beside the paper's."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import compress
 from pathlib import Path
-from statistics import fmean, stdev
 
 from ..base.config import Plain
-from ..paper.items import (
-    RACE,
-    Claim,
-    Item,
-    Scale,
-    cells,
-    deviations,
-    find_item,
-    find_scale,
-    item_names,
-    printed,
-    scale_names,
-)
-from ..paper.results import Result, read, seeds_kept
-from ..paper.verdicts import DECISIONS, FAILED, HELD, NOT_RUN, Verdict, judge
-from .reference import markdown_table
-from .speed import Rows
-
-PAPER = "paper"
-FAR = 3.0  # points between ours and the paper's that call for a word
-
-
-@dataclass(frozen=True)
-class Shown:
-    """An item at a scale, with all results that there are; `race` is what the benchmark measured."""
-
-    item: Item
-    scale: Scale
-    folder: Path
-    race: Plain = field(default_factory=dict)
-
-    @cached_property
-    def results(self) -> dict[tuple[str, str], dict[int, Result]]:
-        found: dict[tuple[str, str], dict[int, Result]] = {}
-        for cell in cells(self.item, self.scale, seeds_kept(self.scale.name, self.folder)):
-            result, rounds = read(cell, self.folder), cell.settings.rounds
-            if result is not None and result.rounds >= rounds:
-                found.setdefault((cell.method, cell.condition), {})[cell.settings.seed] = result.cut(rounds)
-        return found
-
-    def lookup(self, method: str, condition: str) -> Mapping[int, Result]:
-        return self.results.get((method, condition), {})
-
-    def compared(self, method: str, condition: str) -> Mapping[int, Result]:
-        """As `lookup`, but only seeds that all methods under this condition have, if there is such a seed."""
-        every = [set(each) for (_, there), each in self.results.items() if there == condition]
-        common, own = set[int].intersection(*every) if every else set[int](), self.lookup(method, condition)
-        return {seed: result for seed, result in own.items() if seed in common} if common else own
-
-    @property
-    def comparable(self) -> bool:
-        """Is there something for a picture: two conditions along a line, or two methods under one of them?"""
-        methods = Counter(condition for _, condition in self.results)
-        return len(methods) > 1 if self.item.shows[0] == "lines" else max(methods.values(), default=0) > 1
-
-    @property
-    def pending(self) -> str:
-        """Cells without any seed yet, condition by condition; empty if there are none."""
-        missing = {
-            condition: [method for method in self.item.methods if not self.lookup(method, condition)]
-            for condition in self.item.conditions
-        }
-        return "; ".join(
-            f"{condition}: {'all' if len(methods) == len(self.item.methods) else ', '.join(methods)}"
-            for condition, methods in missing.items()
-            if methods
-        )
-
-    def verdicts(self) -> list[Verdict]:
-        return [self._verdict(claim) for claim in self.item.claims]
-
-    def _verdict(self, claim: Claim) -> Verdict:
-        """By the claim's measure; of the best round, with a word if the second half as a whole says something else."""
-        if claim.measure == RACE:
-            return _judge_race(claim, self.race)
-        verdict = judge(self.item, claim, self.lookup)
-        if claim.measure != "best":
-            return verdict
-        other = judge(self.item, replace(claim, measure="second_half"), self.lookup)
-        if other.decision == verdict.decision:
-            return verdict
-        evidence = f"{verdict.evidence}; by the second half {other.decision}: {other.evidence}"
-        return replace(verdict, evidence=evidence, otherwise=other.decision)
-
-    def tables(self) -> list[tuple[str, Rows]]:
-        """One for each condition that has results: ours beside the paper's."""
-        table = self._cost if "cost" in self.item.shows else self._accuracy
-        there = [c for c in self.item.conditions if any(self.lookup(m, c) for m in self.item.methods)]
-        return [(condition, table(condition)) for condition in there]
-
-    def _accuracy(self, condition: str) -> Rows:
-        # what the paper prints is at its own scale: beside anything smaller it would say nothing
-        whole = self.scale.name == PAPER
-        beside = whole and any(printed(self.item, condition, method) is not None for method in self.item.methods)
-        columns = {
-            "paper": beside,
-            "difference": beside,
-            "second half": whole,  # at smaller scales it is the last ten rounds
-            "Λ": "diversity" in self.item.shows,
-        }
-        header = ("method", "best", "paper", "difference", "second half", "last 10", "swing", "Λ", "seeds")
-        keep = [columns.get(name, True) for name in header]
-        found = [self._row(method, condition) for method in self.item.methods if self.lookup(method, condition)]
-        return tuple(compress(header, keep)), [tuple(compress(row, keep)) for row in found]
-
-    def _row(self, method: str, condition: str) -> Sequence[str]:
-        found = list(self.compared(method, condition).values())
-        theirs = printed(self.item, condition, method)
-        ours = fmean(result.measure("best") for result in found)
-        return (
-            method,
-            _over(found, "best"),
-            *(("", "") if theirs is None else (f"{theirs:.2f}", f"{ours - theirs:+.2f}")),
-            _over(found, "second_half"),
-            _over(found, "last10"),
-            f"{fmean(result.measure('swing') for result in found):.2f}",
-            f"{fmean(r.measure('diversity') for r in found):.3g}" if "diversity" in self.item.shows else "",
-            _seeds(found),
-        )
-
-    def _cost(self, condition: str) -> Rows:
-        rows: list[Sequence[str]] = []
-        for method in self.item.methods:
-            if found := list(self.compared(method, condition).values()):
-                values = [fmean(result.measure(name) for result in found) for name in ("bytes_down", "bytes_up")]
-                rows.append((method, *(f"{value:,.0f}" for value in values), _seeds(found)))
-        return ("method", "bytes to a client", "bytes of its upload", "seeds"), rows
-
-    def troubles(self) -> list[str]:
-        """Runs in which uploads were refused or rounds brought nothing: their numbers look like any other's."""
-        return [
-            f"{method}, {condition}, seed {seed}: {words}"
-            for (method, condition), found in self.results.items()
-            for seed, result in found.items()
-            if (words := str(result.tally))
-        ]
-
-    def far(self) -> list[str]:
-        """Where ours and the paper's differ by more than a few points."""
-        if self.scale.name != PAPER:
-            return []
-        found = []
-        for method, condition in self.results:
-            theirs = printed(self.item, condition, method)
-            ours = fmean(result.measure("best") for result in self.compared(method, condition).values())
-            if theirs is not None and abs(ours - theirs) > FAR:
-                found.append(f"{method}, {condition}: {ours:.2f} against {theirs:.2f}")
-        return found
-
-
-def _judge_race(claim: Claim, race: Plain) -> Verdict:
-    """By the benchmark's rounds of both methods in turn: seconds of separate runs say more of the machine's load."""
-    if not (turns := race.get("rebafl_to_fedavg")):
-        return Verdict(NOT_RUN, "")
-    low, high = turns["spread"]
-    evidence = f"rounds in turn: ReBaFL / FedAvg = {turns['ratio']:.2f} ({low:.2f} to {high:.2f})"
-    return Verdict(HELD if turns["ratio"] <= claim.most else FAILED, evidence)
-
-
-def _own_numbers(item: Item, claim: Claim) -> str:
-    """Does the claim hold on the numbers that the paper itself prints?"""
-
-    def lookup(method: str, condition: str) -> Mapping[int, Result]:
-        value = printed(item, condition, method)
-        return {} if value is None else {0: Result(1, 0, {}, {}, {"accuracy": [value]})}
-
-    decision = judge(item, claim, lookup).decision if claim.measure == "best" else NOT_RUN
-    return "" if decision == NOT_RUN else decision
-
-
-def _seeds(found: Sequence[Result]) -> str:
-    return ", ".join(str(result.seed) for result in found)
-
-
-def _over(found: Sequence[Result], name: str) -> str:
-    values = [result.measure(name) for result in found]
-    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
+from ..base.errors import UserError
+from ..base.files import write_text
+from ..paper.item_results import FAR, ItemResults
+from ..paper.items import PAPER, Item, deviations, find_item, find_scale, item_names, scale_names
+from ..paper.verdicts import DECISIONS, FAILED, HELD, Verdict, judge_printed
+from .markdown import markdown_table
+from .paper_figures import ENDINGS, draw
+from .paper_tables import tables
 
 HEAD = """# Reproduction
 
@@ -203,10 +30,38 @@ on those that both of a pair have: the same data, the same dropout.
 """
 
 
-def page(folder: Path, figures: Callable[[Shown], Sequence[str]], race: Plain) -> str:
+def write_report(results: Path, page: Path, race: Path) -> None:
+    """The page, and its figures in a folder beside it; figures of results that are gone are removed."""
+    folder, drawn = page.parent / "figures", set[Path]()
+
+    def figures(shown: ItemResults) -> list[str]:
+        paths = draw(shown, folder / f"{shown.item.name}-{shown.scale.name}")
+        drawn.update(path.with_name(path.name + ending) for path in paths for ending in ENDINGS)
+        title = f"{shown.item.title}, scale {shown.scale.name}"
+        return [f"![{title}](figures/{path.name}.png)" for path in paths]
+
+    write_text(page, make_page(results, figures, _read_race(race)))
+    names = tuple(f"{name}-{scale}" for name in item_names() for scale in scale_names())
+    for path in folder.glob("*"):
+        if path not in drawn and path.suffix in ENDINGS and path.stem.startswith(names):
+            path.unlink()
+
+
+def _read_race(path: Path) -> Plain:
+    """What `rebafl bench` measured; empty if it was not run."""
+    try:
+        measured: Plain = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); `rebafl bench` writes such a file.") from None
+    return measured
+
+
+def make_page(folder: Path, figures: Callable[[ItemResults], Sequence[str]], race: Plain) -> str:
     """The whole page; `figures` draws an item and says how to show it."""
     shown = {
-        (name, scale): Shown(find_item(name), find_scale(scale), folder, race if scale == PAPER else {})
+        (name, scale): ItemResults(find_item(name), find_scale(scale), folder, race if scale == PAPER else {})
         for name in item_names()
         for scale in scale_names()
     }
@@ -220,24 +75,24 @@ def _scales() -> str:
     return "Scales:\n\n" + "\n".join(lines) + "\n"
 
 
-def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
-    """A row a claim, with the verdict at each scale."""
+def _verdicts(shown: Mapping[tuple[str, str], ItemResults]) -> str:
+    """One row per claim, with the verdict at each scale."""
     rows, tally = [], {scale: Counter[str]() for scale in scale_names()}
     for name in item_names():
         item = find_item(name)
         judged = {scale: shown[name, scale].verdicts() for scale in scale_names()}
         for number, claim in enumerate(item.claims):
-            each = {scale: verdicts[number] for scale, verdicts in judged.items()}
-            for scale, verdict in each.items():
+            at_scale = {scale: verdicts[number] for scale, verdicts in judged.items()}
+            for scale, verdict in at_scale.items():
                 tally[scale][verdict.decision] += 1
-            evidence = [f"{scale}: {verdict.evidence}" for scale, verdict in each.items() if verdict.evidence]
-            decisions = [_decision(each[scale]) for scale in scale_names()]
+            evidence = [f"{scale}: {verdict.evidence}" for scale, verdict in at_scale.items() if verdict.evidence]
+            decisions = [_decision(at_scale[scale]) for scale in scale_names()]
             rows.append(
-                (f"[{name}](#{name})", claim.text, _own_numbers(item, claim), *decisions, "<br>".join(evidence))
+                (f"[{name}](#{name})", claim.text, judge_printed(item, claim), *decisions, "<br>".join(evidence))
             )
     header = ("item", "claim", "the paper's own numbers", *scale_names(), "evidence: narrowest difference by condition")
     counted = "\n".join(
-        f"- `{scale}`: {', '.join(f'{count[each]} {each}' for each in DECISIONS if count[each])}"
+        f"- `{scale}`: {', '.join(f'{count[decision]} {decision}' for decision in DECISIONS if count[decision])}"
         for scale, count in tally.items()
     )
     return (
@@ -250,7 +105,7 @@ def _verdicts(shown: Mapping[tuple[str, str], Shown]) -> str:
 
 
 def _deviations() -> str:
-    lines = "\n".join(f"- {each}" for each in deviations())
+    lines = "\n".join(f"- {deviation}" for deviation in deviations())
     return f"## Deviations and choices\n\n{lines}\n"
 
 
@@ -263,7 +118,7 @@ def _bold(decision: str) -> str:
     return f"**{decision}**" if decision in (HELD, FAILED) else decision
 
 
-def _item(item: Item, scales: Sequence[Shown], figures: Callable[[Shown], Sequence[str]]) -> str:
+def _item(item: Item, scales: Sequence[ItemResults], figures: Callable[[ItemResults], Sequence[str]]) -> str:
     parts = [f'<a id="{item.name}"></a>\n\n## {item.title}\n', f"{item.note}\n" if item.note else ""]
     for shown in scales:
         if not shown.results:
@@ -271,14 +126,16 @@ def _item(item: Item, scales: Sequence[Shown], figures: Callable[[Shown], Sequen
             continue
         parts.append(f"### `{item.name}` at scale `{shown.scale.name}`\n")
         parts.extend(f"{picture}\n" for picture in (figures(shown) if shown.comparable else ()))
-        for condition, table in shown.tables():
+        for condition, table in tables(shown):
             parts.append(f"{condition}:\n\n{markdown_table(*table)}\n")
         if shown.pending:
             parts.append(f"Pending: {shown.pending}.\n")
         if troubles := shown.troubles():
             parts.append(f"Not everything was used: {'; '.join(troubles)}.\n")
-        if far := shown.far():
+        if far := shown.far_from_paper():
             parts.append(f"More than {FAR:.0f} points from the paper: {'; '.join(far)}.\n")
         if shown.scale.name == PAPER and item.findings:
-            parts.append("What was found about differences:\n\n" + "".join(f"- {each}\n" for each in item.findings))
+            parts.append(
+                "What was found about differences:\n\n" + "".join(f"- {finding}\n" for finding in item.findings)
+            )
     return "\n".join(part for part in parts if part)

@@ -5,31 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .reference import markdown_table
-
-Rows = tuple[Sequence[str], list[Sequence[str]]]
-"""A header, and rows of as many cells."""
+from .markdown import TextTable, markdown_table
 
 
-def tables(found: Mapping[str, Any]) -> Iterator[Rows]:
+def tables(measured: Mapping[str, Any]) -> Iterator[TextTable]:
     """All tables of a measurement, whichever it was."""
-    if "contenders" in found:
-        yield _race(found)
-        yield _facts(found)
-    if found.get("training"):
-        yield _training(found["training"])
-    if "growth" in found:
-        yield _growth(found["growth"])
-    if "memory" in found:
-        yield _memory(found)
+    if "contenders" in measured:
+        yield _race(measured)
+        yield _facts(measured)
+    if measured.get("training"):
+        yield _training(measured["training"])
+    if "growth" in measured:
+        yield _growth(measured["growth"])
+    if "memory" in measured:
+        yield _memory(measured)
 
 
-def _race(found: Mapping[str, Any]) -> Rows:
-    header = ("", "version", "seconds a round", "range", "ours / theirs", "range", "to reach", "of GEMM peak", "memory")
-    return header, [_racer(row, found) for row in found["contenders"]]
+def _race(measured: Mapping[str, Any]) -> TextTable:
+    header = (
+        "",
+        "version",
+        "seconds per round",
+        "range",
+        "ours / theirs",
+        "range",
+        "to reach",
+        "of GEMM peak",
+        "memory",
+    )
+    return header, [_racer(row, measured) for row in measured["contenders"]]
 
 
-def _racer(row: Mapping[str, Any], found: Mapping[str, Any]) -> Sequence[str]:
+def _racer(row: Mapping[str, Any], measured: Mapping[str, Any]) -> Sequence[str]:
     if row.get("absent"):
         return (row["label"], f"absent ({row['absent']})", *[""] * 7)
     target = row["target"]
@@ -46,22 +53,22 @@ def _racer(row: Mapping[str, Any], found: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def _facts(found: Mapping[str, Any]) -> Rows:
+def _facts(measured: Mapping[str, Any]) -> TextTable:
     facts = [
-        ("accuracies agree within a point after every round", "yes" if found["accuracies_agree"] else "NO", "yes"),
-        ("start of the process to the end of its first step", f"{found['first_step_seconds']:.2f} s", "< 3 s"),
+        ("accuracies agree within a point after every round", "yes" if measured["accuracies_agree"] else "NO", "yes"),
+        ("start of the process to the end of its first step", f"{measured['first_step_seconds']:.2f} s", "< 3 s"),
     ]
-    if turns := found.get("rebafl_to_fedavg"):
-        measured = f"{turns['ratio']:.2f} ({_range(turns['spread'], '.2f')})"
-        facts.insert(1, ("ReBaFL / FedAvg, both here, round by round in turn", measured, "≤ 1.20"))
+    if ratios := measured.get("rebafl_to_fedavg"):
+        text = f"{ratios['ratio']:.2f} ({_range(ratios['spread'], '.2f')})"
+        facts.insert(1, ("ReBaFL / FedAvg, both here, round by round in turn", text, "≤ 1.20"))
     return ("", "measured", "to reach"), [*facts]
 
 
-def _training(measured: Iterable[Mapping[str, Any]]) -> Rows:
+def _training(rows: Iterable[Mapping[str, Any]]) -> TextTable:
     header = (
         "training on one core",
         "samples/s",
-        "MFLOP a sample",
+        "MFLOP per sample",
         "GEMM GFLOP/s",
         "of GEMM peak",
         "range",
@@ -77,28 +84,28 @@ def _training(measured: Iterable[Mapping[str, Any]]) -> Rows:
             _range(row["share_spread"], ".0%"),
             "≥ 50%",
         )
-        for row in measured
+        for row in rows
     ]
 
 
-def _growth(found: Mapping[str, Any]) -> Rows:
-    few, many = found["registered"]
-    short, long = found["round_seconds"]
-    return (f"{found['active']} active clients", "measured", "to reach"), [
+def _growth(measured: Mapping[str, Any]) -> TextTable:
+    few, many = measured["registered"]
+    short, long = measured["round_seconds"]
+    return (f"{measured['active']} active clients", "measured", "to reach"), [
         (f"a round, {few:,} registered", f"{short:.3f} s", ""),
         (f"a round, {many:,} registered", f"{long:.3f} s", ""),
-        ("growth", f"{round(found['growth_ms'])} ms ({_range(found['growth_ms_spread'], '.0f')})", "< 50 ms"),
-        (f"start with {many:,}", f"{found['start_seconds']:.1f} s", "< 10 s"),
-        (f"memory with {many:,}", f"{found['memory_mb']:.0f} MB", "< 2 GB"),
+        ("growth", f"{round(measured['growth_ms'])} ms ({_range(measured['growth_ms_spread'], '.0f')})", "< 50 ms"),
+        (f"start with {many:,}", f"{measured['start_seconds']:.1f} s", "< 10 s"),
+        (f"memory with {many:,}", f"{measured['memory_mb']:.0f} MB", "< 2 GB"),
     ]
 
 
-def _memory(found: Mapping[str, Any]) -> Rows:
+def _memory(measured: Mapping[str, Any]) -> TextTable:
     header = (
-        f"a model of {found['model_mb']:.0f} MB",
+        f"a model of {measured['model_mb']:.0f} MB",
         "active clients",
         "main process",
-        f"model sizes beyond {found['allowance_mb']:.0f} MB",
+        f"model sizes beyond {measured['allowance_mb']:.0f} MB",
         "to reach",
     )
     return header, [
@@ -109,7 +116,7 @@ def _memory(found: Mapping[str, Any]) -> Rows:
             f"{row['model_sizes']:.1f}",
             f"≤ {row['allowed']}",
         )
-        for row in found["memory"]
+        for row in measured["memory"]
     ]
 
 
@@ -120,7 +127,7 @@ def _range(pair: Sequence[float], style: str) -> str:
 
 def performance(race: Mapping[str, Any], scale: Mapping[str, Any], memory: Mapping[str, Any]) -> str:
     """The measured part of docs/performance.md."""
-    texts = [markdown_table(*table) for found in (race, scale, memory) for table in tables(found)]
+    texts = [markdown_table(*table) for measured in (race, scale, memory) for table in tables(measured)]
     names = ("the race", "what else was to be reached", "training alone", "registered clients", "memory")
     return "\n\n".join(
         [
