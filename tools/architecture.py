@@ -88,7 +88,7 @@ class Sources:
     def __init__(self, folder: Path, outside: Sequence[str] = ()) -> None:
         self.folder = folder
         files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        self.foreign = [path for path in files if self.name(path).startswith(tuple(f"{each}/" for each in outside))]
+        self.foreign = [path for path in files if self.name(path).startswith(tuple(f"{folder}/" for folder in outside))]
         self.files = [path for path in files if path not in self.foreign]
 
     def name(self, path: Path) -> str:
@@ -131,17 +131,17 @@ def _parsed(text: str) -> ast.Module:
 
 def bound(tree: ast.AST) -> set[str]:
     """The names that a module binds, seen from outside."""
-    found = set()
+    names = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
             continue
         if isinstance(node, ast.alias):
-            found.add((node.asname or node.name).split(".")[0])
+            names.add((node.asname or node.name).split(".")[0])
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        found |= bound(node)
-    return found
+            names.add(node.id)
+        names |= bound(node)
+    return names
 
 
 def named(path: Path, place: Place) -> Iterator[Named]:
@@ -186,33 +186,33 @@ def in_text(text: str, kind: str, line: int = 1) -> Iterator[Named]:
 
 def problems(sources: Sources, order: Order) -> list[str]:
     """Everything that is not as the order says, a sentence each."""
-    listed, there = set(order.places()), set(sources.modules)
-    found = [f"{'/'.join(place)}.py is not listed" for place in sorted(there - listed)]
-    found += [f"{'/'.join(place)}.py is listed, but does not exist" for place in sorted(listed - there)]
-    if found:
-        return found  # what has no place cannot be compared
-    excepted, needed = {(each["file"], each["names"]) for each in order.exceptions}, set()
+    listed, existing = set(order.places()), set(sources.modules)
+    wrong = [f"{'/'.join(place)}.py is not listed" for place in sorted(existing - listed)]
+    wrong += [f"{'/'.join(place)}.py is listed, but does not exist" for place in sorted(listed - existing)]
+    if wrong:
+        return wrong  # what has no place cannot be compared
+    excepted, needed = {(exception["file"], exception["names"]) for exception in order.exceptions}, set()
     for path in sources.files:
         file, place = sources.name(path), sources.place(path)
-        for each in named(path, place):
-            if reason := _objection(sources, order, place, each):
-                if each.kind == "text" and (file, _dotted(each.parts)) in excepted:
-                    needed.add((file, _dotted(each.parts)))
+        for name in named(path, place):
+            if reason := _objection(sources, order, place, name):
+                if name.kind == "text" and (file, _dotted(name.parts)) in excepted:
+                    needed.add((file, _dotted(name.parts)))
                 else:
-                    found.append(f"{file}:{each.line} {reason}")
+                    wrong.append(f"{file}:{name.line} {reason}")
     for path in sources.foreign:
-        known = (each for each in named(path, sources.place(path)) if each.kind != "prose")
-        found += [f"{sources.name(path)}:{each.line} names {_dotted(each.parts)}" for each in known]
-    return found + [f"{file} needs no exception for {name}" for file, name in sorted(excepted - needed)]
+        names = (name for name in named(path, sources.place(path)) if name.kind != "prose")
+        wrong += [f"{sources.name(path)}:{name.line} names {_dotted(name.parts)}" for name in names]
+    return wrong + [f"{file} needs no exception for {dotted}" for file, dotted in sorted(excepted - needed)]
 
 
-def _objection(sources: Sources, order: Order, place: Place, each: Named) -> str:
+def _objection(sources: Sources, order: Order, place: Place, named: Named) -> str:
     """Why a module at this place must not name this, or nothing."""
-    name = _dotted(each.parts)
-    if not sources.exists(each.parts):
+    name = _dotted(named.parts)
+    if not sources.exists(named.parts):
         return f"names {name}, which does not exist"
-    target, rest = sources.find(each.parts)
-    informs = each.kind == "prose" or (each.kind == "text" and target == (INIT,) and rest)  # users of a public name
+    target, rest = sources.find(named.parts)
+    informs = named.kind == "prose" or (named.kind == "text" and target == (INIT,) and rest)  # users of a public name
     return "" if informs or order.before(target, place) else f"names {name}, which does not stand before it"
 
 
@@ -255,9 +255,9 @@ def table(sources: Sources, order: Order) -> str:
                     continue
                 package = place[:-1]
                 rows.append((f"**{'/'.join(package)}/**", f"**{question(sources.modules[place])}**"))
-                direct = [(*package, each) for each in order.modules[".".join(package)] if each != INIT]
-                modules = [each for each in direct if ".".join(each) not in order.modules]
-                rows += [(_link(sources, each), question(sources.modules[each])) for each in modules]
+                direct = [(*package, module) for module in order.modules[".".join(package)] if module != INIT]
+                modules = [module for module in direct if ".".join(module) not in order.modules]
+                rows += [(_link(sources, module), question(sources.modules[module])) for module in modules]
     rows += [(_link(sources, (name,)), question(sources.modules[(name,)])) for name in order.layers[-1]]
     return markdown_table(("", "the question it answers"), rows)
 

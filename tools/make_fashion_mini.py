@@ -13,15 +13,15 @@ from rebafl.data.arrays import digest
 TARGET = Path(rebafl.data.__file__).with_name("fashion-mini.npz")
 
 
-def first(labels: np.ndarray, each: int) -> np.ndarray:
-    return np.sort(np.concatenate([np.flatnonzero(labels == c)[:each] for c in range(10)]))
+def first(labels: np.ndarray, per_class: int) -> np.ndarray:
+    return np.sort(np.concatenate([np.flatnonzero(labels == c)[:per_class] for c in range(10)]))
 
 
 data = rebafl.data.load("fashion-mnist")
 arrays = {}
-for part, each in (("train", 600), ("test", 100)):
+for part, per_class in (("train", 600), ("test", 100)):
     y = getattr(data, f"y_{part}").numpy()
-    kept = first(y, each)
+    kept = first(y, per_class)
     arrays[f"x_{part}"] = getattr(data, f"x_{part}").numpy()[kept]
     arrays[f"y_{part}"] = y[kept].astype(np.uint8)
 np.savez_compressed(TARGET, **arrays)

@@ -68,7 +68,7 @@ def test_a_run_from_the_outside(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path):
     words = [sys.executable, "-m", "rebafl", "run", *QUICK, "workers=2", "rounds=500", f"out={tmp_path / 'a'}"]
     # a shell that starts tests in its background has them ignore Ctrl-C, and children inherit that
     heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
@@ -206,7 +206,7 @@ def test_lists(tmp_path):
     assert {"fedavg", "bsm-fedavg", "rebafl"} <= set(inside("algorithms").output.split())
     assert "fashion-mini" in inside("datasets").output
     assert inside("data", "list").output == inside("datasets").output
-    assert "fashion-mini is here and right: 6,000 + 1,000" in inside("data", "get", "fashion-mini").output
+    assert "fashion-mini is complete and correct: 6,000 + 1,000" in inside("data", "get", "fashion-mini").output
     assert re.fullmatch(r"rebafl \d+\.\d+\.\d+\n", inside("--version").output)
     (tmp_path / "s.toml").write_text(inside("settings", *QUICK).output)
     assert inside("settings", tmp_path / "s.toml").output == (tmp_path / "s.toml").read_text()

@@ -38,7 +38,7 @@ def test_the_papers_own_numbers_are_judged_by_the_same_rules(tmp_path):
 def test_seconds_are_judged_by_the_benchmark(tmp_path):
     for ratio, decision in ((1.1, "**held**"), (1.3, "**did not hold**")):
         text = make_page(tmp_path, lambda shown: [], {"rebafl_to_fedavg": {"ratio": ratio, "spread": [1.0, 1.5]}})
-        assert f"seconds a round). |  | {decision} | not run | paper: rounds in turn" in text
+        assert f"seconds per round). |  | {decision} | not run | paper: rounds in turn" in text
 
 
 def test_longer_runs_are_compared_over_the_same_rounds_and_any_seed_is_found(tmp_path):

@@ -1,4 +1,4 @@
-"""`rebafl data`, `datasets` and `partition`: which data are there, and which client would hold what of them?"""
+"""`rebafl data`, `datasets` and `partition`: which data sets are known, and which client would hold which samples?"""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ def datasets() -> None:
 
 @app.command("get")
 def get(name: Annotated[str, typer.Argument(help="A known data set.")]) -> None:
-    """Fetch a data set, unless it is here already, and check it.
+    """Fetch a data set, unless it was fetched before, and check it.
 
     Example: `rebafl data get cifar-10`
     """
     data = load(name, say)
-    out.print(
-        f"{data.name} is here and right: {len(data.y_train):,} + {len(data.y_test):,} samples, SHA-256 {data.digest}"
-    )
+    samples = f"{len(data.y_train):,} + {len(data.y_test):,} samples"
+    out.print(f"{data.name} is complete and correct: {samples}, SHA-256 {data.digest}")
 
 
 def partition(
@@ -55,7 +54,7 @@ def partition(
     save: Annotated[Path | None, typer.Option("--save", help="Write it as JSON, for partition.kind=file.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show who would hold what: a table of clients and classes, and a picture.
+    """Show which client would hold how much of each class, as a table and a picture.
 
     Example: `rebafl partition dataset=fashion-mini partition=dirichlet partition.alpha=0.3`
     """

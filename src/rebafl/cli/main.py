@@ -1,4 +1,4 @@
-"""`rebafl`: all commands in one program, and how it ends: well, with a sentence of error, or with Ctrl-C."""
+"""`rebafl`: all commands in one program, and how it ends: finished, with an error in one sentence, or by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .terminal import HELP, err, say
 
 
 class Commands(TyperGroup):
-    """All commands. Typer would end without a word, or with another code, when one is interrupted."""
+    """All commands. Interrupted, Typer itself would end with no message, or with another exit code."""
 
     def invoke(self, ctx: Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`rebafl export` and `predict`: what became of the training, and what does it say of an image?"""
+"""`rebafl export` and `predict`: how is a trained model used elsewhere, and what does it predict for an image?"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Do the paper's claims hold? Its tables and figures as data, run cell by cell, with our numbers beside its own."""
+"""Do the paper's claims hold? Its tables and figures as data, run cell by cell, our numbers beside its own."""

@@ -54,7 +54,7 @@ class Comparison:
         if not self.differences:
             return NOT_RUN
         value = self.mean + claim.slack
-        if claim.slack:  # up to there it still counts
+        if claim.slack:  # a difference down to -slack still counts
             return HELD if value >= 0 else FAILED
         if abs(value) <= max(claim.threshold, self.error):
             return CLOSE

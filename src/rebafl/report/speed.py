@@ -92,8 +92,8 @@ def _growth(measured: Mapping[str, Any]) -> TextTable:
     few, many = measured["registered"]
     short, long = measured["round_seconds"]
     return (f"{measured['active']} active clients", "measured", "to reach"), [
-        (f"a round, {few:,} registered", f"{short:.3f} s", ""),
-        (f"a round, {many:,} registered", f"{long:.3f} s", ""),
+        (f"one round, {few:,} registered", f"{short:.3f} s", ""),
+        (f"one round, {many:,} registered", f"{long:.3f} s", ""),
         ("growth", f"{round(measured['growth_ms'])} ms ({_range(measured['growth_ms_spread'], '.0f')})", "< 50 ms"),
         (f"start with {many:,}", f"{measured['start_seconds']:.1f} s", "< 10 s"),
         (f"memory with {many:,}", f"{measured['memory_mb']:.0f} MB", "< 2 GB"),

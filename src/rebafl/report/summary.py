@@ -1,4 +1,4 @@
-"""What came out? Runs read back, seeds of one setting put together, and said in a table."""
+"""What came out? Runs read back, seeds of one setting grouped, and compared in a table."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ..runs.settings import flatten
 from ..runs.tally import Tally, tally
 
 NOTE = (
-    "Percent, of the global model on the whole test set. Best is chosen on the test set, so it flatters. "
+    "Percent, of the global model on the whole test set. Best is chosen on the test set, so it is too good. "
     "Worst class: the lowest recall in the last round. "
 )
 ONE_SEED = "Last 10: mean ± std over a run's last ten rounds."
 NOT_USED = {
     "refused": "Refused: uploads that were not used.",
-    "no answer": "No answer: clients that were asked in vain.",
-    "no update": "No update: rounds after which the model stayed as it was.",
+    "no answer": "No answer: clients that were asked and did not answer.",
+    "no update": "No update: rounds that left the model unchanged.",
 }
 MANY_SEEDS = "± is the std over seeds; spread is the std over a run's last ten rounds, averaged over seeds."
 
