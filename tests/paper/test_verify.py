@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +15,7 @@ from rebafl.paper.items import find_item, find_scale
 from rebafl.paper.results import write
 from rebafl.paper.verify import choose, read
 from rebafl.runs.record import Record
-from rebafl.runs.verify import Difference, compare, repeat
+from rebafl.runs.verify import Difference, repeat
 from support.paths import RESULTS
 from support.toy import run_toy
 
@@ -123,27 +122,6 @@ def test_other_weights_alone_are_noticed(original, tmp_path, monkeypatch):
     assert not verdict.same
     assert verdict.first == Difference(3, "weights", None, None)
     assert verdict.weights == pytest.approx(0.5)
-
-
-def test_values_are_compared_by_their_text():
-    numbers: dict[str, list[Any]] = {
-        "loss": [0.1, 0.30000000000000004],
-        "recall": [[1.0, None], [2.0, 3.0]],
-        "seconds": [1, 2],
-    }
-    found: dict[str, list[Any]] = {
-        "loss": [0.1, 0.3],
-        "recall": [[1.0, None], [2.0, 5.0]],
-        "seconds": [8, 9],
-        "new": [1, 1],
-    }
-    first, largest = compare(numbers, found, 2)
-    assert first == Difference(2, "loss", 0.30000000000000004, 0.3)
-    assert largest == {"loss": pytest.approx(5.5e-17, rel=0.1), "recall": 2.0}
-    assert compare(numbers, found, 1) == (None, {})
-    assert compare({"a": [0.0]}, {"a": [-0.0]}, 1)[0] is not None
-    assert compare({"a": [None]}, {"a": [1.0]}, 1) == (Difference(1, "a", None, 1.0), {"a": None})
-    assert compare({"a": [{"1": "late"}]}, {}, 1) == (Difference(1, "a", {"1": "late"}, None), {"a": None})
 
 
 def test_what_cannot_be_run_again_is_said_in_a_sentence(copy, tmp_path, toy):

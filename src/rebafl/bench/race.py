@@ -89,35 +89,39 @@ def race(
     """Measure everyone `repeats` times; everything measured, and what follows from it."""
     processes = cores()
     settings = workload.write(size, folder, processes)
-    timings: dict[str, list[Timing]] = {racer.name: [] for racer in racers if racer.command}
+    installed = [racer for racer in racers if racer.command]
+    steps = repeats * len(installed) + 1
+    timings: dict[str, list[Timing]] = {racer.name: [] for racer in installed}
     peaks, failures = [], dict[str, str]()
-    total = repeats * len(timings) + 1
-    for turn in range(repeats):
+    for repeat in range(repeats):
         peaks.append(gemm_peak(processes))
-        for place, racer in enumerate(_rotated([racer for racer in racers if racer.command], turn)):
-            on_step(turn * len(timings) + place, total, racer.label)
-            command = [word.format(folder) for word in racer.command]
+        for place, racer in enumerate(_rotated(installed, repeat)):
+            on_step(repeat * len(installed) + place, steps, racer.label)
             try:
-                environment = None if racer.name in (OURS, OURS_REBAFL) else for_others()
-                timings[racer.name].append(measure(command, folder / f"{racer.name}.log", environment))
+                timings[racer.name].append(_measure(racer, folder))
             except UserError as error:  # what was measured of the others is kept
                 if racer.name == OURS:
                     raise
                 failures[racer.name] = str(error)
-    work = _gflop_per_round(settings, size)
-    both = OURS_REBAFL in timings
-    on_step(total - 1, total, "first steps, and FedAvg and ReBaFL in turn")
+    ideal = _gflop_per_round(settings, size) / median(peaks)
+    on_step(steps - 1, steps, "first steps, and FedAvg and ReBaFL in turn")
     return {
         "machine": machine(),
         "workload": asdict(size),
         "processes": processes,
         "repeats": repeats,
         "gemm_gflops": peaks,
-        "contenders": [_row(racer, timings, failures, work / median(peaks)) for racer in racers],
+        "contenders": [_row(racer, timings, failures, ideal) for racer in racers],
         "accuracies_agree": _agree(timings),
         "first_step_seconds": first_step(folder, repeats),
-        "rebafl_to_fedavg": rebafl_to_fedavg(folder, repeats * size.rounds) if both else None,
+        "rebafl_to_fedavg": rebafl_to_fedavg(folder, repeats * size.rounds) if OURS_REBAFL in timings else None,
     }
+
+
+def _measure(racer: Contender, folder: Path) -> Timing:
+    """Others see the environment without the variables that this package sets for its own bits."""
+    environment = None if racer.name in (OURS, OURS_REBAFL) else for_others()
+    return measure([word.format(folder) for word in racer.command], folder / f"{racer.name}.log", environment)
 
 
 def rebafl_to_fedavg(folder: Path, rounds: int) -> Plain:
@@ -141,9 +145,9 @@ def first_step(folder: Path, repeats: int) -> float:
     return median(timing.client for timing in timings)
 
 
-def _rotated(racers: Sequence[Contender], turn: int) -> list[Contender]:
+def _rotated(racers: Sequence[Contender], repeat: int) -> list[Contender]:
     """In each repeat another one begins, so that none is always measured after a pause."""
-    first = turn % len(racers)
+    first = repeat % len(racers)
     return [*racers[first:], *racers[:first]]
 
 

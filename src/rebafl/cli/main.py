@@ -70,13 +70,10 @@ def main(run_app: Callable[[], Any] = app) -> None:
     try:
         interrupts.as_usual()
         run_app()
-    except UserError as error:
-        err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
-        sys.exit(2)
     except KeyboardInterrupt:
         err.print("Stopped.")
         sys.exit(130)
-    except OSError as error:  # a closed pipe, a full disk under standard output
+    except (UserError, OSError) as error:  # OSError: a closed pipe, a full disk under standard output
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
     finally:
