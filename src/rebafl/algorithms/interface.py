@@ -38,8 +38,8 @@ from .aggregate import Upload, moved, weighted_mean
 class Training:
     """How a client trains: plain SGD, fresh each round."""
 
-    epochs: Annotated[int, Field(ge=1, description="passes over the local data a round (E)")] = 5
-    batch: Annotated[int, Field(ge=1, description="samples a step (B)")] = 50
+    epochs: Annotated[int, Field(ge=1, description="passes over the local data per round (E)")] = 5
+    batch: Annotated[int, Field(ge=1, description="samples per step (B)")] = 50
     lr: Annotated[float, Field(gt=0, description="learning rate")] = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of SGD")] = 0.5
     weight_decay: Annotated[float, Field(ge=0, description="weight decay")] = 5e-4

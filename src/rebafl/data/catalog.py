@@ -164,7 +164,7 @@ def load_known(known: Known, say: fetch.Say) -> Data:
 
 
 def load_arrays(known: Known, say: fetch.Say) -> Arrays:
-    return _cached(known) or _found(known) or _fetched(known, say)
+    return _cached(known) or _in_known_places(known) or _fetched(known, say)
 
 
 def whereabouts(known: Known) -> str:
@@ -188,9 +188,9 @@ def _embedded(known: Known) -> Arrays:
 def _part(known: Known, whole: Arrays) -> Arrays:
     """The first images of each class, in their order; kept, so that the whole need not be read again."""
     arrays: Arrays = {}
-    for part, each in MINI_SIZES.items():
+    for part, size in MINI_SIZES.items():
         labels = whole[f"y_{part}"]
-        chosen = np.sort(np.concatenate([np.flatnonzero(labels == c)[:each] for c in range(len(known.classes))]))
+        chosen = np.sort(np.concatenate([np.flatnonzero(labels == c)[:size] for c in range(len(known.classes))]))
         arrays |= {f"x_{part}": whole[f"x_{part}"][chosen], f"y_{part}": labels[chosen]}
     _store(known, _verified(known, arrays, _cache_file(known)))
     return arrays
@@ -206,7 +206,7 @@ def _cached(known: Known) -> Arrays | None:
         raise UserError(f"{path} is damaged ({error}); delete it and run: rebafl data get {known.name}.") from None
 
 
-def _found(known: Known) -> Arrays | None:
+def _in_known_places(known: Known) -> Arrays | None:
     for place in known.places:
         folder = place.under(data_folder())
         if not folder.exists():
@@ -250,9 +250,11 @@ def _fetched(known: Known, say: fetch.Say) -> Arrays:
 
 
 def _verified(known: Known, arrays: Arrays, where: Path) -> Arrays:
-    found = digest(arrays)
-    if found != known.digest:
-        raise ValueError(f"{where} holds other data than {known.name}: SHA-256 {found[:12]}…, not {known.digest[:12]}…")
+    actual = digest(arrays)
+    if actual != known.digest:
+        raise ValueError(
+            f"{where} holds other data than {known.name}: SHA-256 {actual[:12]}…, not {known.digest[:12]}…"
+        )
     return arrays
 
 

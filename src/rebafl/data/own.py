@@ -34,8 +34,8 @@ def load_folder(path: Path) -> Data:
     train, test = path / "train", path / "test"
     if train.is_dir() and test.is_dir():
         classes = _class_folders(train)
-        if strangers := set(_class_folders(test)) - set(classes):
-            raise UserError(f"{test} has classes that {train} has not: {', '.join(sorted(strangers))}.")
+        if only_in_test := set(_class_folders(test)) - set(classes):
+            raise UserError(f"{test} has classes that {train} has not: {', '.join(sorted(only_in_test))}.")
         parts = [_read(train, classes), _read(test, classes)]
     else:
         classes = _class_folders(path)
@@ -47,7 +47,7 @@ def load_folder(path: Path) -> Data:
 
 
 def _class_folders(path: Path) -> list[str]:
-    names = sorted(each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    names = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
         raise UserError(f"{path} must hold at least two folders of images, one for each class.")
     return names

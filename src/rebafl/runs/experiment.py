@@ -57,7 +57,7 @@ class Experiment:
         load_weights(net, weights)
         client = self.work.client_of(SERVER, self.server_index, training, round)
         with torch_stream(self.settings.seed, "layers", round, SERVER):
-            fit(net, client, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
+            fit(net, client, lambda trained: trained == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
 
@@ -107,13 +107,13 @@ def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:
         held |= split.counts(client) > 0
         if held.all():
             return ()
-    names = ", ".join(name for name, there in zip(data.classes, held, strict=True) if not there)
+    names = ", ".join(name for name, is_held in zip(data.classes, held, strict=True) if not is_held)
     return (f"No client holds any sample of: {names}. This limits the accuracy that can be reached.",)
 
 
-def _unheld(data: datasets.Data, split: Split, each: int, seed: int) -> Indices:
-    """Positions of `each` training samples of every class that no client holds."""
-    if each == 0:
+def _unheld(data: datasets.Data, split: Split, count: int, seed: int) -> Indices:
+    """Positions of `count` training samples of every class that no client holds."""
+    if count == 0:
         return np.zeros(0, dtype=np.int64)
     free = np.ones(len(split.labels), dtype=bool)
     for client in range(split.clients):
@@ -124,7 +124,7 @@ def _unheld(data: datasets.Data, split: Split, each: int, seed: int) -> Indices:
     chosen = []
     for label, name in enumerate(data.classes):
         pool = np.flatnonzero(free & (split.labels == label))
-        if len(pool) < each:
-            raise UserError(f"The server needs {each} samples of {name} that no client holds; there are {len(pool)}.")
-        chosen.append(random.choice(pool, size=each, replace=False))
+        if len(pool) < count:
+            raise UserError(f"The server needs {count} samples of {name} that no client holds; there are {len(pool)}.")
+        chosen.append(random.choice(pool, size=count, replace=False))
     return np.sort(np.concatenate(chosen))

@@ -35,10 +35,10 @@ def simulate(
     say: Say = print,
     accept_changes: bool = False,
 ) -> Record:
-    """Run, or go on with, the experiment in directory `out`, up to `settings.rounds` rounds.
+    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds.
 
     `data` (see `rebafl.data.from_torch`) and `model` (a callable that makes one) take the place of what
-    `settings` names. A run whose own code was edited since is gone on with only if `accept_changes` says so.
+    `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
     """
     if not isinstance(settings, Settings):
         settings = make_settings(settings)
