@@ -101,7 +101,8 @@ def as_page(name: str, text: str) -> str:
     text = linked(text, folder, folder)
     for file, page in ROOT_PAGES.items():
         if page == name:
-            text = linked((ROOT / file).read_text(encoding="utf-8"), ROOT, DOCS) + "\n" + text
+            menu = text if name == "index" else ""
+            text = linked((ROOT / file).read_text(encoding="utf-8"), ROOT, DOCS) + "\n" + menu
     if name == "api":
         text += reference()
     return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", text)  # as MyST writes anchors, so that links to them are checked
