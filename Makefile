@@ -22,7 +22,8 @@ demo-check: demo
 	cmp demo/curves.png docs/demo.png
 
 test: lint
-	$(BIN)/pytest --cov
+	$(BIN)/pytest --cov --cov-report=
+	@echo "Coverage: $$($(BIN)/coverage report) % of the lines"
 
 check: lint
 	$(BIN)/pytest -m "not slow"

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 
 import rebafl
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 
 project = "rebafl"
@@ -62,8 +62,7 @@ def setup(app: Sphinx) -> None:
 
 def fields(value: object) -> dict[str, Any]:
     """The parameters that a class declared by `@parameters` has, each with its default and description."""
-    found: dict[str, Any] = getattr(value, "__pydantic_fields__", {}) if inspect.isclass(value) else {}
-    return found
+    return getattr(value, "__pydantic_fields__", {}) if inspect.isclass(value) else {}
 
 
 def listed(value: object) -> list[str]:
