@@ -9,8 +9,8 @@ import rebafl
 
 SOURCE = Path(rebafl.__file__).parent
 ORDER = [
-    "base", "data", "models", "population", "algorithms", "training", "engines", "runs", "federation", "bench",
-    "paper", "report", "cli", "__main__",
+    "base", "data", "models", "population", "algorithms", "training", "engines", "runs", "deploy", "federation",
+    "bench", "paper", "report", "cli", "__main__",
 ]  # fmt: skip
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent.name != "peers")  # those run elsewhere
 

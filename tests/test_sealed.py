@@ -85,23 +85,23 @@ def test_results_of_earlier_versions_are_read_as_they_are(tmp_path, toy):
 @pytest.fixture
 def exported(tmp_path, toy):
     run_toy(tmp_path / "run", toy, model=TinyNet, rounds=1)
-    model = deploy.from_run(tmp_path / "run", TinyNet)
+    model = deploy.model_of_run(tmp_path / "run", TinyNet)
     from rebafl.models.choice import ModelChoice
 
     # a folder names its model, so one that can be made again by name
     net = deploy.make_net(ModelChoice(kind="mlp"), (6,), 4, 0)
-    deploy.export(replace(model, net=net, choice=ModelChoice(kind="mlp")), tmp_path / "e")
+    deploy.export_model(replace(model, net=net, choice=ModelChoice(kind="mlp")), tmp_path / "e")
     return tmp_path / "e"
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 def test_every_flipped_bit_of_an_export_is_noticed(exported, name):
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
     whole = (exported / name).read_bytes()
     for damaged in flips(whole, 100):
         (exported / name).write_bytes(damaged)
         with pytest.raises(UserError) as error:
-            deploy.load(exported)
+            deploy.load_model(exported)
         assert name in str(error.value)
         assert "rebafl export" in str(error.value)
         assert "\n" not in str(error.value)
@@ -111,16 +111,16 @@ def test_an_export_of_an_earlier_version_is_read_and_one_that_lost_its_digest_is
     found, _ = unseal((exported / "model.json").read_bytes())
     (exported / "model.json").write_text(json.dumps(found))
     with pytest.raises(UserError, match="weights_sha256"):
-        deploy.load(exported)
+        deploy.load_model(exported)
     del found["weights_sha256"]
     (exported / "model.json").write_text(json.dumps(found, indent=2))
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
 
 
 def test_an_export_that_was_killed_can_be_made_again(exported):
     (exported / "model.json.aside").write_bytes(b"half")
-    deploy.export(deploy.load(exported), exported)
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    deploy.export_model(deploy.load_model(exported), exported)
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
 
 
 STATE = {"control": torch.arange(5.0)}
