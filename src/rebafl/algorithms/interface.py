@@ -153,7 +153,7 @@ class Algorithm(ABC):
         super().__init_subclass__()
         if old := [hook for hook in OLD_HOOKS if hook in vars(cls)]:
             raise UserError(
-                f"The algorithm {cls.__module__}:{cls.__qualname__} defines {old[0]}(), which is called "
+                f"{cls.__module__}:{cls.__qualname__} defines {old[0]}(), which is called "
                 f"{OLD_HOOKS[old[0]]} now; see docs/own-algorithm.md."
             )
 
