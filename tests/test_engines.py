@@ -122,11 +122,11 @@ class Poison(Algorithm):
     name = "poison"
     clients: tuple[int, ...] = (0, 2)
 
-    def finish(self, net, context, steps):
-        upload, state = super().finish(net, context, steps)
+    def upload(self, net, context, steps):
+        upload = super().upload(net, context, steps)
         if context.client.id in self.clients:
             upload.change["head.bias"].fill_(float("nan"))
-        return upload, state
+        return upload
 
 
 def test_nonsense_is_refused_and_recorded_and_the_round_goes_on(tmp_path, toy, monkeypatch):
