@@ -20,6 +20,7 @@ from rebafl import simulate
 from rebafl.federation.app.options import read_run_config
 from rebafl.federation.ops.local import LocalFederation, open_or_create
 from rebafl.report.summary import read_run
+from rebafl.runs.events import RoundLine
 from rebafl.runs.record import Record
 
 NODES, POISONED = 5, 4
@@ -36,20 +37,20 @@ class Story:
     deaths: list[tuple[float, str, int]] = field(default_factory=list)
     """Seconds since the start, who was killed, and how many rounds were finished then."""
     seconds: float = 0.0
-    lines: list[dict] = field(default_factory=list)
+    lines: list[RoundLine] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     """Rounds that were finished once, and are gone or different at the end."""
     undisturbed: float = 0.0
 
     @property
     def accuracy(self) -> float:
-        return self.lines[-1]["accuracy"]
+        return self.lines[-1].accuracy
 
     def returned(self) -> list[int]:
         """Nodes that were killed, missed a round, and had an upload used after that."""
         back = []
         for node in {int(name.removeprefix("node-")) for _, name, _ in self.deaths if name != "server"}:
-            took = [node in line["active"] and str(node) not in line.get("missing", {}) for line in self.lines]
+            took = [node in line.active and node not in line.missing for line in self.lines]
             died = min(done for _, name, done in self.deaths if name == f"node-{node}")
             away = [number for number in range(died, len(took)) if not took[number]]
             back += [node] if away and any(took[away[0] :]) else []
@@ -100,17 +101,18 @@ def chaos(folder: Path, rounds: int, seed: int, server_after: int, every: int, d
     config = {"rounds": rounds, "settings": WORDS, "deadline": deadline, "min-nodes": 2}
     settings, _ = read_run_config(config)
     federation = open_or_create(folder / "fed", NODES)
-    monkey, seen, began = Monkey(federation, story, seed, server_after, every), {}, time.monotonic()
+    monkey, began = Monkey(federation, story, seed, server_after, every), time.monotonic()
+    seen: dict[int, RoundLine] = {}
     try:
         federation.begin(config, APP, environment)
         record = Record(federation.out)
         while len(seen) < rounds:
             for line in record.rounds() if record.begun else []:
-                if line["round"] not in seen:
-                    seen[line["round"]] = line
+                if line.round not in seen:
+                    seen[line.round] = line
                     say(f"{time.monotonic() - began:5.0f} s  {short(line)}")
-                    if line["round"] < rounds:
-                        monkey.act(line["round"])
+                    if line.round < rounds:
+                        monkey.act(line.round)
             monkey.revive()
             assert time.monotonic() - began < HOLD, f"only {len(seen)} of {rounds} rounds"
             time.sleep(0.2)
@@ -120,15 +122,15 @@ def chaos(folder: Path, rounds: int, seed: int, server_after: int, every: int, d
     story.lines = record.rounds()
     story.lost = [number for number, line in seen.items() if line not in story.lines]
     whole = simulate(settings, folder / "undisturbed", say=lambda text: None)
-    story.undisturbed = whole.rounds()[-1]["accuracy"]
+    story.undisturbed = whole.rounds()[-1].accuracy
     assert read_run(federation.out).summary()["rounds"] == rounds  # what `rebafl compare` reads
     return story
 
 
-def short(line: dict) -> str:
-    left_out = {**line.get("missing", {}), **line["refused"]}
+def short(line: RoundLine) -> str:
+    left_out = {**line.missing, **line.refused}
     reasons = "; ".join(f"{client}: {reason}" for client, reason in left_out.items())
-    return f"round {line['round']}  {line['accuracy']:.1f} %  {line['seconds']:.0f} s  {reasons}"
+    return f"round {line.round}  {line.accuracy:.1f} %  {line.seconds:.0f} s  {reasons}"
 
 
 def main() -> None:
@@ -148,10 +150,10 @@ def main() -> None:
         "deaths": story.deaths,
         "returned": story.returned(),
         "lost_rounds": len(story.lost),
-        "refused": sum(str(POISONED) in line["refused"] for line in story.lines),
-        "missing_replies": sum(len(line.get("missing", {})) for line in story.lines),
-        "without_update": sum(not line["updated"] for line in story.lines),
-        "slowest_round": max(line["seconds"] for line in story.lines),
+        "refused": sum(POISONED in line.refused for line in story.lines),
+        "missing_replies": sum(len(line.missing) for line in story.lines),
+        "without_update": sum(not line.updated for line in story.lines),
+        "slowest_round": max(line.seconds for line in story.lines),
         "accuracy": story.accuracy,
         "undisturbed": story.undisturbed,
     }

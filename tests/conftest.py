@@ -1,73 +1,31 @@
-"""A problem small enough to run in milliseconds, and ways to run and read it."""
+"""Fixtures for tests of every folder."""
 
-from __future__ import annotations
-
-import json
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
-from rebafl import Classifier, Data, simulate
-from rebafl.base.tensors import Tensors
-from rebafl.data.arrays import from_arrays
-from rebafl.runs.record import Record
-
-CLASSES, WIDTH = 4, 6
+from rebafl import Data
+from rebafl.paper import items
+from support.toy import make_toy
 
 
-class TinyNet(Classifier):
-    def __init__(self, shape: tuple[int, ...] = (WIDTH,), classes: int = CLASSES) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(shape[0], 5)
-        self.head = nn.Linear(5, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.hidden(x))
-
-
-def make_toy(each: int = 50) -> Data:
-    """Four overlapping clouds."""
-    random = np.random.default_rng(7)
-    centres = random.normal(size=(CLASSES, WIDTH))
-    arrays = {}
-    for part, count in (("train", each), ("test", 20)):
-        labels = np.repeat(np.arange(CLASSES), count)
-        arrays[f"x_{part}"] = (centres[labels] + random.normal(size=(len(labels), WIDTH))).astype(np.float32)
-        arrays[f"y_{part}"] = labels
-    return from_arrays("toy", arrays)
+@pytest.fixture
+def small(monkeypatch):
+    """An item that takes seconds."""
+    tiny = "dataset=fashion-mini partition.clients=4 partition.samples=20 training.epochs=1"
+    file = {
+        "deviations": ["none"],
+        "methods": {"FedAvg": "algorithm=fedavg", "ReBaFL": "algorithm=rebafl"},
+        "scales": {"paper": {"about": "a", "words": ["rounds=3"]}, "quick": {"about": "b", "words": ["rounds=2"]}},
+        "items": {
+            "small": {
+                "title": "Small", "shows": ["bars", "curves", "table", "lines", "diversity"],
+                "methods": ["FedAvg", "ReBaFL"], "conditions": {"here": tiny},
+                "claims": [{"text": "It works.", "measure": "best", "pairs": [["ReBaFL", "FedAvg"]]}],
+            }
+        },
+    }  # fmt: skip
+    monkeypatch.setattr(items, "_file", lambda: file)
 
 
 @pytest.fixture(scope="session")
 def toy() -> Data:
     return make_toy()
-
-
-TOY_SETTINGS: dict[str, Any] = {
-    "rounds": 3,
-    "workers": 1,
-    "partition": {"kind": "pathological", "clients": 6, "classes": 2, "samples": 20},
-    "training": {"epochs": 2, "batch": 8, "lr": 0.05},
-}
-
-
-def run_toy(out: Path, data: Data, model: Any = TinyNet, **changes: Any) -> Record:
-    """Run the small problem with some settings changed."""
-    return simulate({**TOY_SETTINGS, **changes}, out, data=data, model=model, say=lambda text: None)
-
-
-def weights(record: Record) -> Tensors:
-    return record.server()["weights"]
-
-
-def same_bits(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """`rounds.jsonl` without the timings."""
-    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]

@@ -5,13 +5,11 @@ must come close, and the test then counts as skipped, with the kind as the reaso
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from conftest import TOY_SETTINGS, TinyNet
 from rebafl import make_settings, simulate
 from rebafl.algorithms import KINDS
 from rebafl.base.config import read_toml
@@ -21,8 +19,9 @@ from rebafl.paper.verify import read, repeat
 from rebafl.report.figures import draw_curves
 from rebafl.report.summary import Run, group_runs
 from rebafl.runs.environment import PORTABLE, machine
+from support.paths import REPOSITORY
+from support.toy import TOY_SETTINGS, TinyNet, round_line
 
-REPOSITORY = Path(__file__).parent.parent
 QUICK = REPOSITORY / "results" / "quick"
 DEMO = [REPOSITORY / "docs" / "measured" / f"demo-{name}.json" for name in ("fedavg", "rebafl")]
 ROUNDS = 2
@@ -76,7 +75,7 @@ def test_the_demos_picture_is_that_of_its_curves(tmp_path):
     runs = []
     for path in DEMO:
         result = read_file(path)
-        runs.append(Run(path, result.settings, [{"accuracy": value} for value in result.curves["accuracy"]]))
+        runs.append(Run(path, result.settings, [round_line(accuracy=value) for value in result.curves["accuracy"]]))
     draw_curves(group_runs(runs), tmp_path / "curves.png")
     committed = REPOSITORY / "docs" / "demo.png"
     ours, theirs = map(drawn_by, (tmp_path / "curves.png", committed))
@@ -95,7 +94,7 @@ def test_the_demo_is_what_the_example_says():
 
 def test_torch_computes_in_one_thread_wherever_a_number_comes_from(tmp_path, toy):
     """Training, scoring, and between them what the server makes of uploads: sums are never shared among threads."""
-    seen = {"training": set(), "scoring": set(), "server": set()}
+    seen: dict[str, set[int]] = {"training": set(), "scoring": set(), "server": set()}
 
     class Noting(TinyNet):
         def features(self, x):
@@ -107,7 +106,7 @@ def test_torch_computes_in_one_thread_wherever_a_number_comes_from(tmp_path, toy
     try:
         simulate(
             TOY_SETTINGS, tmp_path / "run", data=toy, model=Noting, say=lambda text: None,
-            listen=lambda event, facts: seen["server"].add(torch.get_num_threads()),
+            listen=lambda event: seen["server"].add(torch.get_num_threads()),
         )  # fmt: skip
         assert torch.get_num_threads() == 2, "it is the user's again"
     finally:

@@ -4,22 +4,23 @@ import json
 import re
 import sys
 import textwrap
-from pathlib import Path
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
 
 import pytest
 import torch
 
-from conftest import TinyNet, run_toy, same_bits, weights
 from rebafl.algorithms import KINDS
 from rebafl.base.config import parse_assignments
 from rebafl.base.errors import UserError
 from rebafl.base.rng import torch_stream
+from rebafl.models.contract import weights_of
 from rebafl.report.cards import pages, placed
 from rebafl.report.disturbed import account
 from rebafl.report.speed import performance
 from rebafl.runs.settings import make_settings
-
-DOCS = Path(__file__).parent.parent / "docs"
+from support.paths import DOCS
+from support.toy import TinyNet, run_toy, same_bits, weights
 
 
 @pytest.mark.parametrize("name", list(pages()))
@@ -75,12 +76,10 @@ def test_what_is_no_algorithm_is_refused():
 
 
 def test_a_name_from_an_entry_point_is_found(example, monkeypatch):
-    from importlib.metadata import EntryPoint, EntryPoints
-
     points = EntryPoints([EntryPoint("tired-clients", "decay:TiredClients", "rebafl.algorithms")])
     monkeypatch.setattr("rebafl.base.kinds.entry_points", lambda **chosen: points.select(**chosen))
     settings = make_settings({"algorithm": "tired-clients"})
-    assert settings.algorithm.rate == 0.9
+    assert settings.plain()["algorithm"]["rate"] == 0.9
     assert settings.plain()["algorithm"]["kind"] == "tired-clients"
     assert make_settings(settings.plain()) == settings
 
@@ -92,14 +91,14 @@ def test_the_readmes_own_loop_works(toy):
     with torch_stream(0, "model"):
         model = TinyNet()
     x, y = toy.inputs(toy.x_train[:100]), toy.y_train[:100]
-    before = model.head.weight.detach().clone()
-    names = {
+    before = weights_of(model)["head.weight"].clone()
+    names: dict[str, Any] = {
         "torch": torch, "classes": 4, "labels": y, "model": model, "batches": [(x[:50], y[:50]), (x[50:], y[50:])],
         "prototypes": torch.randn(4, 5), "features_of_all_local_samples": model.features(x).detach(),
         "optimizer": torch.optim.SGD(model.parameters(), 0.1),
     }  # fmt: skip
     exec(code, names)
-    assert not torch.equal(model.head.weight, before)
+    assert not torch.equal(weights_of(model)["head.weight"], before)
     assert names["own_prototypes"].shape == (4, 5)
 
 

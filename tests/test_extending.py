@@ -7,21 +7,23 @@ import sys
 import textwrap
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from conftest import lines, same_bits, weights
-from fakegrid import CLIENTS, CONFIG, FakeGrid, in_a_task, nodes_of, run  # noqa: F401
-from rebafl import Data, UserError, cli, make_settings, simulate
+from rebafl import Data, UserError, cli, from_arrays, make_settings, simulate
 from rebafl import data as datasets
 from rebafl.algorithms import KINDS as ALGORITHMS
+from rebafl.base.kinds import Kinds
 from rebafl.data import KNOWN
 from rebafl.models.choice import KINDS as MODELS
 from rebafl.population.participation import KINDS as PARTICIPATIONS
 from rebafl.population.partition import KINDS as PARTITIONS
 from rebafl.runs.record import Record
+from support.grid import CLIENTS, CONFIG, FakeGrid, as_in_a_task, nodes_of, run
+from support.toy import lines, same_bits, weights
 
 DOCS = Path(__file__).parent.parent / "docs"
 NETS = """
@@ -96,7 +98,7 @@ def test_everything_own_runs_in_workers_and_resumes_to_the_same_bits(own):
     resumed = simulate({**OWN, "workers": 2}, "r", say=quiet)
     assert same_bits(weights(whole), weights(resumed))
     assert lines(Path("w")) == lines(Path("r"))
-    assert [line["active"] for line in whole.rounds()] == [[1, 3], [0, 2], [1, 3]]
+    assert [list(line.active) for line in whole.rounds()] == [[1, 3], [0, 2], [1, 3]]
     config = whole.config()
     assert (config["dataset"], config["model"]["kind"]) == ("digits:digits", "nets:net")
     assert config["partition"] == {"kind": "shifts:InOrder", "clients": 4, "share": 0.5}
@@ -142,13 +144,14 @@ def test_exporting_does_not_import_own_data_sets(own):
         command("run", "out=r", "rounds=2")
 
 
-def test_nodes_of_a_federation_find_them_too(own, in_a_task):  # noqa: F811
+def test_nodes_of_a_federation_find_them_too(own, monkeypatch):
+    as_in_a_task(monkeypatch)
     keys = {"dataset": "digits:digits", "model": "nets:net", "partition.kind": "shifts:InOrder", "partition.share": 0.5,
             "participation.kind": "shifts:Shifts", "algorithm": "decay:TiredClients"}  # fmt: skip
     config = {**CONFIG, **keys, "settings": "training.epochs=1", "out": "f", "deadline": 5.0}
     record = run(config, FakeGrid(nodes_of(config, Path("kept"))))
     assert len(record.rounds()) == CONFIG["rounds"]
-    assert not any(line["refused"] for line in record.rounds())
+    assert not any(line.refused for line in record.rounds())
     alike = {"dataset": "digits:digits", "model": "nets:net", "algorithm": "decay:TiredClients", "rounds": 3,
              "partition": {"kind": "shifts:InOrder", "clients": CLIENTS, "share": 0.5},
              "participation": "shifts:Shifts", "training": {"epochs": 1}, "workers": 1}  # fmt: skip
@@ -170,8 +173,13 @@ def test_short_names_of_installed_packages_are_found(short_names):
     assert "digits:digits" in command("datasets")
 
 
-SORTS = {"algorithm": ALGORITHMS, "model": MODELS, "partition": PARTITIONS, "participation": PARTICIPATIONS,
-         "dataset": KNOWN}  # fmt: skip
+SORTS: dict[str, Kinds[Any]] = {
+    "algorithm": ALGORITHMS,
+    "model": MODELS,
+    "partition": PARTITIONS,
+    "participation": PARTICIPATIONS,
+    "dataset": KNOWN,
+}
 
 
 @pytest.mark.parametrize("what", list(SORTS))
@@ -302,7 +310,7 @@ def test_names_win_over_paths_and_paths_over_modules(short_names, monkeypatch):
     assert len(datasets.load("fashion-mini").y_train) == 6000
 
 
-ARRAYS = {"x_train": np.zeros((4, 3), dtype=np.float32), "y_train": np.arange(4) % 2,
+ARRAYS: dict[str, Any] = {"x_train": np.zeros((4, 3), dtype=np.float32), "y_train": np.arange(4) % 2,
           "x_test": np.zeros((2, 3), dtype=np.float32), "y_test": np.arange(2)}  # fmt: skip
 
 
@@ -317,16 +325,12 @@ ARRAYS = {"x_train": np.zeros((4, 3), dtype=np.float32), "y_train": np.arange(4)
     ],
 )
 def test_arrays_are_looked_at(changes, more, said):
-    import rebafl
-
     with pytest.raises(UserError, match=said):
-        rebafl.from_arrays("mine", {**ARRAYS, **changes}, **more)
+        from_arrays("mine", {**ARRAYS, **changes}, **more)
 
 
 def test_arrays_become_data():
-    import rebafl
-
-    data = rebafl.from_arrays("mine", ARRAYS, classes=["a", "b"], mean=[0.0], std=[2.0])
+    data = from_arrays("mine", ARRAYS, classes=["a", "b"], mean=[0.0], std=[2.0])
     assert isinstance(data, Data)
     assert data.classes == ("a", "b")
     assert data.inputs(data.x_train + 1).tolist() == [[0.5] * 3] * 4

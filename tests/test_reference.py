@@ -1,16 +1,16 @@
 """Does the simulator compute what the paper says? A second implementation, written from the paper, must agree.
 
-The first half of this file is plain textbook PyTorch and knows nothing of the package: activation before the
-pool, contiguous NCHW images, probabilities instead of log space, Python loops over classes and clients, SGD by
-hand. It computes in float64. The second half runs the package on small problems, from the same initial weights,
-twice: in float64, where the two must agree up to rounding and no wrong term can hide, and in float32, as it is
-used. There rounding now and then puts one unit on the other side of the activation's kink, or sends a pool's
-gradient to another pixel, in textbook code as in the package. Without that they differ by 1e-5 of the way that
-training goes, with it by up to 3e-3; which runs it hits depends on the processor. So 1e-2 is asserted there.
+The reference (support/reference.py) is plain textbook PyTorch and knows nothing of the package: activation before the
+pool, contiguous NCHW images, probabilities instead of log space, Python loops over classes and clients, SGD by hand.
+It computes in float64. The package is run on the same small problems, from the same initial weights, twice: in
+float64, where the two must agree up to rounding and no wrong term can hide, and in float32, as it is used. There
+rounding now and then puts one unit on the other side of the activation's kink, or sends a pool's gradient to another
+pixel, in textbook code as in the package. Without that they differ by 1e-5 of the way that training goes, with it by
+up to 3e-3; which runs it hits depends on the processor. So 1e-2 is asserted there.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
@@ -28,227 +27,48 @@ from rebafl.base.rng import generator
 from rebafl.data import Data, from_torch, load
 from rebafl.models.choice import KINDS
 from rebafl.models.contract import Classifier
+from rebafl.runs.experiment import Experiment, prepare
 from rebafl.runs.settings import make_settings
-from rebafl.runs.simulate import Experiment, prepare, simulate
+from rebafl.runs.simulate import simulate
+from support.reference import (
+    EPS,
+    LR,
+    MU,
+    C,
+    Client,
+    Judged,
+    Round,
+    Weights,
+    cifar_features,
+    fashion_features,
+    federate,
+    judge,
+)
 
 pytestmark = pytest.mark.slow
 
-# --------------------------------------------------------------------------------------------------------------
-# The reference. Nothing of the package is used from here to the next such line.
-# --------------------------------------------------------------------------------------------------------------
-
-C = 10  # classes
-LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.5, 5e-4  # settled question 5
-EPS, MU = 0.01, 0.1
-
-Weights = dict[str, Tensor]
-Prototypes = dict[int, Tensor]  # a class without a prototype has no key
-Features = Callable[[Weights, Tensor], Tensor]
-
-
-def conv_block(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
-    return F.max_pool2d(F.leaky_relu(F.conv2d(x, weight, bias, padding=padding), 0.01), 2)
-
-
-def fashion_features(w: Weights, x: Tensor) -> Tensor:
-    """1x28x28 -> 16x24x24 -> 16x12x12 -> 32x10x10 -> 32x5x5 = 800 -> 128, with the activation."""
-    x = conv_block(x, w["conv1.weight"], w["conv1.bias"], 0)
-    x = conv_block(x, w["conv2.weight"], w["conv2.bias"], 1)
-    return F.leaky_relu(x.reshape(len(x), 800) @ w["hidden.weight"].T + w["hidden.bias"], 0.01)
-
-
-def cifar_features(w: Weights, x: Tensor) -> Tensor:
-    """3x32x32 -> 16x28x28 -> 16x14x14 -> 32x12x12 -> 32x6x6 -> 64x6x6 -> 64x3x3 = 576 -> 128, linear."""
-    x = conv_block(x, w["conv1.weight"], w["conv1.bias"], 0)
-    x = conv_block(x, w["conv2.weight"], w["conv2.bias"], 1)
-    x = conv_block(x, w["conv3.weight"], w["conv3.bias"], 1)
-    return x.reshape(len(x), 576) @ w["hidden.weight"].T + w["hidden.bias"]
-
-
-def head(w: Weights, h: Tensor) -> Tensor:
-    z = h @ w["head.weight"].T
-    return z + w["head.bias"] if "head.bias" in w else z
-
-
-def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
-    """-1/n Σ_j log(e^z[y_j] / Σ_c e^z[c])."""
-    e = torch.exp(z)
-    q = e / e.sum(1, keepdim=True)
-    return -torch.log(q[range(len(y)), y]).sum() / len(y)
-
-
-def cross_entropy_with_prior(z: Tensor, y: Tensor, p: list[float]) -> Tensor:
-    """-1/n Σ_j log(p[y_j] e^z[y_j] / Σ_c p[c] e^z[c])."""
-    e = torch.tensor(p, dtype=z.dtype) * torch.exp(z)
-    q = e / e.sum(1, keepdim=True)
-    return -torch.log(q[range(len(y)), y]).sum() / len(y)
-
-
-def smoothed_prior(labels: Tensor, eps: float) -> list[float]:
-    """p̂(c) = (1 - ε) n_c / n + ε / C."""
-    return [(1 - eps) * sum(int(y) == c for y in labels) / len(labels) + eps / C for c in range(C)]
-
-
-def class_means(h: Tensor, y: Tensor) -> Prototypes:
-    means = {}
-    for c in range(C):
-        rows = [h[j] for j in range(len(y)) if int(y[j]) == c]
-        if rows:
-            means[c] = sum(rows) / len(rows)
-    return means
-
-
-@dataclass
-class Client:
-    """A client's images and labels; `orders(round)` are the batches of that round, as positions."""
-
-    x: Tensor
-    y: Tensor
-    orders: Callable[[int], list[list[int]]]
-    eps: float = EPS
-
-    def count(self, c: int) -> int:
-        return sum(int(y) == c for y in self.y)
-
-
-def sgd(w: Weights, batches: list[list[int]], objective: Callable[[Weights, list[int]], Tensor], lr: float) -> Weights:
-    """d = g + wd w; v = m v + d, at first v = d; w = w - lr v."""
-    w, velocity = dict(w), {}
-    for batch in batches:
-        leaves = {name: tensor.clone().requires_grad_() for name, tensor in w.items()}
-        gradients = torch.autograd.grad(objective(leaves, batch), list(leaves.values()))
-        for name, gradient in zip(leaves, gradients, strict=True):
-            d = gradient + WEIGHT_DECAY * w[name]
-            velocity[name] = MOMENTUM * velocity[name] + d if name in velocity else d
-            w[name] = w[name] - lr * velocity[name]
-    return w
-
-
-def local_fedavg(features: Features, w: Weights, client: Client, round: int, lr: float) -> Weights:
-    def objective(now: Weights, batch: list[int]) -> Tensor:
-        return cross_entropy(head(now, features(now, client.x[batch])), client.y[batch])
-
-    return sgd(w, client.orders(round), objective, lr)
-
-
-def local_bsm(features: Features, w: Weights, client: Client, round: int, lr: float) -> Weights:
-    prior = [client.count(c) / len(client.y) for c in range(C)]
-
-    def objective(now: Weights, batch: list[int]) -> Tensor:
-        return cross_entropy_with_prior(head(now, features(now, client.x[batch])), client.y[batch], prior)
-
-    return sgd(w, client.orders(round), objective, lr)
-
-
-def local_rebafl(
-    features: Features, w: Weights, received: Prototypes, client: Client, round: int, lr: float, mu: float
-) -> tuple[Weights, Prototypes]:
-    """The paper's LocalTraining: the local model and its prototypes."""
-    prototypes = {**received, **class_means(features(w, client.x), client.y)}  # own classes: received extractor
-    available = sorted(prototypes)
-    prior = smoothed_prior(client.y, client.eps)
-
-    def objective(now: Weights, batch: list[int]) -> Tensor:
-        h, y = features(now, client.x[batch]), client.y[batch]
-        targets = torch.tensor([available[j % len(available)] for j in range(len(batch))])
-        moved = [prototypes[int(targets[j])] + (h[j].detach() - prototypes[int(y[j])]) for j in range(len(batch))]
-        own = cross_entropy_with_prior(head(now, h), y, prior)
-        augmented_prior = smoothed_prior(targets, client.eps)
-        return own + mu * cross_entropy_with_prior(head(now, torch.stack(moved)), targets, augmented_prior)
-
-    local = sgd(w, client.orders(round), objective, lr)
-    return local, class_means(features(local, client.x), client.y)  # uploaded: own extractor
-
-
-def average_models(w: Weights, locals_: list[Weights], sizes: list[int]) -> Weights:
-    """w + Σ_i n_i / Σ n_i (w_i - w)."""
-    pairs = list(zip(locals_, sizes, strict=True))
-    return {k: w[k] + sum(n / sum(sizes) * (local[k] - w[k]) for local, n in pairs) for k in w}
-
-
-def average_prototypes(tables: list[Prototypes], clients: list[Client]) -> Prototypes:
-    """p[c] = Σ_i n_ic p_i[c] / Σ_i n_ic; no entry where nobody holds c."""
-    mean = {}
-    for c in range(C):
-        held = [(client.count(c), table[c]) for table, client in zip(tables, clients, strict=True) if c in table]
-        if held:
-            mean[c] = sum(n * p for n, p in held) / sum(n for n, _ in held)
-    return mean
-
-
-def weight_diversity(locals_: list[Weights]) -> float:
-    """Λ = 1/|S| Σ_i ||w_i - w̄||², w̄ the average of the local models."""
-    flat = [torch.cat([tensor.reshape(-1) for tensor in local.values()]).double() for local in locals_]
-    centre = sum(flat) / len(flat)
-    return float(sum(((each - centre) ** 2).sum() for each in flat) / len(flat))
-
-
-@dataclass
-class Judged:
-    """A model on the test set, by class: hits, samples, and samples whose best two logits differ by very little."""
-
-    hits: list[int]
-    samples: list[int]
-    undecided: list[int]
-    loss: float
-
-
-def judge(features: Features, w: Weights, x: Tensor, y: Tensor) -> Judged:
-    z = torch.cat([head(w, features(w, part)) for part in x.split(50)])
-    judged = Judged([0] * C, [0] * C, [0] * C, float(cross_entropy(z, y)))
-    for logits, label in zip(z.tolist(), y.tolist(), strict=True):
-        best, second = sorted(logits, reverse=True)[:2]
-        judged.samples[label] += 1
-        judged.hits[label] += logits[label] == best
-        judged.undecided[label] += best - second < 1e-2
-    return judged
-
-
-@dataclass
-class Round:
-    """What the reference's server holds after a round, and what can be said of that round."""
-
-    weights: Weights
-    prototypes: Prototypes
-    diversity: float
-    targets: dict[int, list[int]] = field(default_factory=dict)  # what each client could augment
-
-
-def federate(
-    kind: str, features: Features, w: Weights, clients: list[Client], active: list[Sequence[int]], lr: float, mu: float
-) -> list[Round]:
-    """The server's loop; round t is active[t - 1]."""
-    prototypes: Prototypes = {}
-    history = []
-    for round, who in enumerate(active, start=1):
-        here = [clients[i] for i in who]
-        targets = {i: sorted({*prototypes, *clients[i].y.tolist()}) for i in who}
-        if kind == "fedavg":
-            locals_ = [local_fedavg(features, w, client, round, lr) for client in here]
-        elif kind == "bsm-fedavg":
-            locals_ = [local_bsm(features, w, client, round, lr) for client in here]
-        else:
-            results = [local_rebafl(features, w, prototypes, client, round, lr, mu) for client in here]
-            locals_ = [local for local, _ in results]
-            prototypes = average_prototypes([table for _, table in results], here)
-        w = average_models(w, locals_, [len(client.y) for client in here])
-        history.append(Round(w, prototypes, weight_diversity(locals_), targets))
-    return history
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The package, run on the same problems.
-# --------------------------------------------------------------------------------------------------------------
 
 SEED, BATCH = 5, 25
+
+
 FLOATS = (torch.float32, torch.float64)
+
+
 TOLERANCE = {torch.float32: 1e-2, torch.float64: 1e-11}  # relative; see above
+
+
 FASHION_SIZE = (16 * 1 * 25 + 16) + (32 * 16 * 25 + 32) + (800 * 128 + 128) + (128 * 10 + 10)
+
+
 CIFAR_SIZE = (16 * 3 * 25 + 16) + (32 * 16 * 25 + 32) + (64 * 32 * 9 + 64) + (576 * 128 + 128) + 128 * 10
+
+
 COUNTS = 10 * 8  # class counts travel as 64-bit numbers, in either direction
+
 
 UNEVEN = ({0: 20, 1: 13}, {1: 7, 4: 15, 7: 8}, {2: 21}, {4: 6, 5: 13, 8: 1, 9: 6})
 """Samples of each class for each client. Nobody has 3 or 6; one client has a single class; one a last batch of one."""
+
 
 COME_AND_GO = ((0, 1), (2,), (1, 3))
 """After round 1 classes 0, 1, 4, 7 have a prototype, after round 2 only class 2 has."""
@@ -332,7 +152,8 @@ def random_images() -> Data:
         images = random.integers(0, 180, size=(count, 3, 32, 32))
         images[np.arange(count), labels % 3] += 7 * labels[:, None, None]
         parts.append(TensorDataset(torch.tensor(images, dtype=torch.uint8), torch.tensor(labels)))
-    return from_torch(*parts)
+    train, test = parts
+    return from_torch(train, test)
 
 
 def data_of(case: Case) -> Data:
@@ -381,13 +202,14 @@ def run_package(settings: dict[str, Any], data: Data, first: Weights, dtype: tor
     def same_start(shape: tuple[int, ...], classes: int) -> Classifier:
         net = KINDS[settings.get("model", "fashion-cnn")](shape, classes)
         net.load_state_dict(first)
+        assert isinstance(net, Classifier)
         return net
 
     with default_floats(dtype):
         own = None if dtype == torch.float32 else same_start
         record = simulate(settings, folder / str(dtype), data, own, say=lambda text: None)
     server = record.server()
-    return Run(record.rounds(), server["weights"], server.get("state", {}))
+    return Run([line.plain() for line in record.rounds()], server["weights"], server.get("state", {}))
 
 
 def reference_inputs(raw: Tensor, case: Case, train: Tensor) -> Tensor:
@@ -425,7 +247,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     features = cifar_features if case.cifar else fashion_features
     clients = [reference_client(experiment, case, i) for i in range(4)]
-    active = [experiment.roster(round).arrives for round in range(1, case.rounds + 1)]
+    active: list[Sequence[int]] = [experiment.roster(round).arrives for round in range(1, case.rounds + 1)]
     history = federate(case.kind, features, first, clients, active, case.lr, case.mu)
     x_test = reference_inputs(data.x_test, case, data.x_train)
     judged = [judge(features, each.weights, x_test, data.y_test) for each in history]

@@ -4,19 +4,24 @@ python tools/make_docs.py
 """
 
 import json
-from pathlib import Path
 
+from architecture import PACKAGE, ROOT, Sources, picture, read_order, table
 from rebafl.report.cards import pages, placed
 from rebafl.report.disturbed import account
 from rebafl.report.speed import performance
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 
 measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale", "memory")]
 
 chaos = account(json.loads((DOCS / "measured" / "chaos.json").read_text()))
 
-for name, text in {**pages(), "performance.md": performance(*measured), "federation.md": chaos}.items():
+order = read_order()
+sources = Sources(ROOT / "src" / PACKAGE, order.outside)
+(DOCS / "architecture.svg").write_text(picture(sources, order))
+
+own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
+for name, text in {**pages(), **own}.items():
     page = DOCS / name
     page.write_text(placed(page.read_text(), text))
     print(name)

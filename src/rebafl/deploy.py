@@ -1,4 +1,4 @@
-"""Where did `load` and `predict` live? Folders that version 0.1 exported hold a `load_model.py` that looks here."""
+"""Where do folders that version 0.1 exported find their loader? Here: their `load_model.py` names this module."""
 
 from .runs.export import load_model as load
 from .runs.export import predict

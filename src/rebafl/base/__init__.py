@@ -1,1 +1,1 @@
-"""What does every other room stand on? Errors, settings as typed values, random streams, named tensors, whole files."""
+"""What does every other package stand on? Errors, settings as typed values, random streams, tensors, files."""

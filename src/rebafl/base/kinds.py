@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Kinds(dict[str, T]):
     """The parts of one sort that this package has, by name, and a way to find others.
 
-    `what` is the sort, in the singular; other packages offer theirs in the entry point group `rebafl.WHATs`. `form`
+    `what` is the sort, in the singular; other packages offer theirs in the entry point group of its plural. `form`
     says how own code is named, and `wrong` why something that was imported is no part of this sort, if so.
     """
 

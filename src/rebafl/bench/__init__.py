@@ -1,1 +1,1 @@
-"""How fast is it, beside what one would use instead? The same work through each, in one run."""
+"""How fast is it, compared with other simulators? Each does the same work, in turns, on the same machine."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..base.config import parse_assignments, read_toml
 from ..base.version import VERSION
+from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.settings import make_settings
 from ..runs.simulate import simulate
 
@@ -30,18 +29,19 @@ def main(file: str, *words: str) -> None:
         simulate(settings, Path(out) / "run", listen=listen, say=lambda text: print(text, file=sys.stderr))
 
 
-def _tell(event: str, facts: Mapping[str, Any]) -> None:
-    if event == "start":
-        print(json.dumps({"peer": "rebafl", "version": VERSION}), flush=True)
-    elif event == "client" and facts["done"] == 1:
-        print(json.dumps({"client": facts["done"]}), flush=True)
-    elif event == "round":
-        print(json.dumps({"round": facts["round"], "accuracy": facts["accuracy"]}), flush=True)
+def _tell(event: Event) -> None:
+    match event:
+        case RunStarted():
+            print(json.dumps({"peer": "rebafl", "version": VERSION}), flush=True)
+        case ClientsTrained(done=1):
+            print(json.dumps({"client": 1}), flush=True)
+        case RoundLine():
+            print(json.dumps({"round": event.round, "accuracy": event.accuracy}), flush=True)
 
 
-def _tell_and_wait(event: str, facts: Mapping[str, Any]) -> None:
-    _tell(event, facts)
-    if event != "client":
+def _tell_and_wait(event: Event) -> None:
+    _tell(event)
+    if not isinstance(event, ClientsTrained):
         sys.stdin.readline()
 
 

@@ -1,4 +1,4 @@
-"""The commands: words become calls of the library, and what comes back becomes tables and pictures."""
+"""What can be done from a terminal? Words become calls of the library; results become tables and pictures."""
 
 from .main import app, main
 

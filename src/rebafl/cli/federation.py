@@ -20,6 +20,7 @@ from ..federation.app.options import WORDS, Options, read_run_config
 from ..federation.ops.layout import PORT, Plan, create
 from ..federation.ops.local import LocalFederation, open_or_create
 from ..federation.ops.submission import need_submitted
+from ..runs.events import RunStarted
 from ..runs.record import Record
 from ..runs.rounds import check_same
 from ..runs.settings import Settings
@@ -242,11 +243,11 @@ def _watch(federation: LocalFederation, settings: Settings) -> None:
         time.sleep(LOOK)
     shown = len(record.rounds())
     with Display(settings, federation.out, silent=False) as display:
-        display.listen("start", {"round": shown, "warnings": record.environment().get("warnings", [])})
+        display.listen(RunStarted(shown, record.environment().get("warnings", [])))
         while shown < settings.rounds:
             lines = record.rounds()
             for line in lines[shown:]:
-                display.listen("round", line)
+                display.listen(line)
             shown = len(lines)
             asked = _still_going(federation, shown, settings.rounds, asked)
             time.sleep(LOOK)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -19,8 +19,8 @@ from ..paper.items import Cell, cells, cells_of, find_item, find_scale, item_nam
 from ..paper.results import finished, missing
 from ..paper.runner import Forecast, OutOfTime, Pace, all_left, run_cell, slower
 from ..paper.verify import choose
+from ..runs.events import Event, Listener, RoundLine
 from ..runs.record import Record
-from ..runs.simulate import Listener
 from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show, write_text
 from .verify import Rounds, Work, verify_all
 
@@ -135,11 +135,11 @@ def _run_all(
 def _correcting(display: Display, forecast: Forecast, every: Collection[Forecast]) -> Listener:
     """Every finished round corrects what is said of all that is left."""
 
-    def listen(event: str, facts: Mapping[str, Any]) -> None:
-        if event == "round":
-            forecast.hear(facts)
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundLine):
+            forecast.hear(event)
             display.note = f"all that is left {in_words(all_left(every))}"
-        display.listen(event, facts)
+        display.listen(event)
 
     return listen
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.errors import UserError
+from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.record import Record
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
@@ -96,48 +96,49 @@ class Display:
         if not self.silent:
             err.print(Text(text, style), soft_wrap=True)
 
-    def listen(self, event: str, facts: Mapping[str, Any]) -> None:
-        if event == "start":
-            self._start(facts)
-        elif event == "client":
-            self._show(f"client {facts['done']}/{facts['of']}")
-        else:
-            self._round(facts)
+    def listen(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._start(event)
+            case ClientsTrained():
+                self._show(f"client {event.done}/{event.of}")
+            case RoundLine():
+                self._round(event)
 
     def _show(self, *facts: str) -> None:
         words = ", ".join([*facts, *([self.note] if self.note else [])])
         self.progress.update(self.job, facts=f"{self.accuracy} [dim]{words}".strip())
 
-    def _start(self, facts: Mapping[str, Any]) -> None:
-        for warning in facts["warnings"]:
+    def _start(self, event: RunStarted) -> None:
+        for warning in event.warnings:
             self.say(f"Warning: {warning}", "yellow")
         self.say(f"{self.settings.algorithm.name} on {self.settings.dataset} -> {self.target}")
-        if facts["round"]:
-            self.say(f"Going on after round {facts['round']}.")
-        self.progress.update(self.job, total=self.settings.rounds, completed=facts["round"])
+        if event.round:
+            self.say(f"Resumed after round {event.round}.")
+        self.progress.update(self.job, total=self.settings.rounds, completed=event.round)
         self.progress.start_task(self.job)
         if self.live:
             self.progress.start()
 
-    def _round(self, line: Mapping[str, Any]) -> None:
-        for client, reason in line.get("missing", {}).items():  # of a federation
-            self.say(f"Round {line['round']}: client {client} did not answer: {reason}", "yellow")
-        for client, reason in line["refused"].items():
-            self.say(f"Round {line['round']}: client {client} was refused: {reason}", "yellow")
-        if not line["updated"]:
-            self.say(f"Round {line['round']}: {why_unchanged(line)}; the model stays as it is.", "yellow")
-        self.accuracy = f"accuracy {line['accuracy']:5.2f}"
-        self.progress.update(self.job, completed=line["round"])
+    def _round(self, line: RoundLine) -> None:
+        for client, reason in line.missing.items():
+            self.say(f"Round {line.round}: client {client} did not answer: {reason}", "yellow")
+        for client, reason in line.refused.items():
+            self.say(f"Round {line.round}: client {client} was refused: {reason}", "yellow")
+        if not line.updated:
+            self.say(f"Round {line.round}: {why_unchanged(line)}; the model stays as it is.", "yellow")
+        self.accuracy = f"accuracy {line.accuracy:5.2f}"
+        self.progress.update(self.job, completed=line.round)
         self._show()
         if not self.live:
-            self.say(f"round {line['round']}/{self.settings.rounds}  {self.accuracy}  {line['seconds']} s")
+            self.say(f"round {line.round}/{self.settings.rounds}  {self.accuracy}  {line.seconds} s")
 
 
-def why_unchanged(line: Mapping[str, Any]) -> str:
+def why_unchanged(line: RoundLine) -> str:
     """Why a round brought no new model."""
-    if "discarded" in line:
-        return f"the new model was discarded: {line['discarded']}"
-    if refused := len(line["refused"]):
+    if line.discarded:
+        return f"the new model was discarded: {line.discarded}"
+    if refused := len(line.refused):
         return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
     return "no upload arrived"
 

@@ -1,4 +1,4 @@
-"""Name or path -> a data set in memory. Everything about sources, checksums and layouts ends here."""
+"""What do clients learn from? A name or a path becomes a data set in memory; sources, checksums, formats end here."""
 
 from __future__ import annotations
 

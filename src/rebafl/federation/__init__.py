@@ -1,1 +1,1 @@
-"""How does a run go over real machines? `app` is what Flower runs on them, `ops` starts and looks after it all."""
+"""How does a run go over real machines? `app` is what Flower runs on them, `ops` starts and watches the processes."""

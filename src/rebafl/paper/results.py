@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.files import write_whole
 from ..base.sealed import seal, unseal
+from ..runs.events import RoundLine
 from ..runs.record import Record
 from ..runs.settings import Settings, complete
 from ..runs.tally import Tally, tally
@@ -99,10 +100,11 @@ def write(path: Path, settings: Settings, record: Record) -> None:
     write_whole(path, seal(_compact(found)))
 
 
-def curves_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def curves_of(lines: Sequence[RoundLine]) -> dict[str, list[Any]]:
     """What is kept of a run's rounds."""
-    curves = {name: [line[name] for line in lines] for name in CURVES if name in lines[0]}
-    curves["active"] = [len(line["active"]) for line in lines]
+    rows = [line.plain() for line in lines]
+    curves = {name: [row[name] for row in rows] for name in CURVES if name in rows[0]}
+    curves["active"] = [len(line.active) for line in lines]
     if str(tally(lines)):
         each = [tally([line]) for line in lines]
         curves |= {name: [getattr(one, name) for one in each] for name in TROUBLES}

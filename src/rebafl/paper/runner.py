@@ -5,18 +5,18 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..algorithms.interface import Sent
 from ..data import Data, load
 from ..engines import cores, start_engine
+from ..runs.events import Event, Listener, RoundLine
 from ..runs.experiment import Experiment, prepare
-from ..runs.simulate import Listener, simulate
+from ..runs.simulate import simulate
 from ..training.resources import one_thread
 from .items import Cell
 from .results import keep
@@ -37,12 +37,12 @@ class Forecast:
         self.done = 0
         self.predicted = self.measured = 0.0  # seconds of the rounds that are done
 
-    def hear(self, line: Mapping[str, Any]) -> None:
+    def hear(self, line: RoundLine) -> None:
         """A finished round, as the record has it."""
-        if line["round"] <= len(self.rounds):
-            self.done = line["round"]
+        if line.round <= len(self.rounds):
+            self.done = line.round
             self.predicted += self.rounds[self.done - 1]
-            self.measured += line["seconds"]
+            self.measured += line.seconds
 
     def left(self, slower: float = 1.0) -> float:
         """Seconds; as long as no round is done, `slower` times what was predicted."""
@@ -133,9 +133,9 @@ def run_cell(
 ) -> None:
     """Run a cell to its end and keep its result; `OutOfTime` after the round in which the clock passes `until`."""
 
-    def hear(event: str, facts: Mapping[str, Any]) -> None:
-        listen(event, facts)
-        if event == "round" and time.monotonic() > until and facts["round"] < cell.settings.rounds:
+    def hear(event: Event) -> None:
+        listen(event)
+        if isinstance(event, RoundLine) and time.monotonic() > until and event.round < cell.settings.rounds:
             raise OutOfTime
 
     record = simulate(cell.settings, work / cell.key, listen=hear, say=say, accept_changes=accept_changes)

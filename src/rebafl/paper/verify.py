@@ -20,12 +20,13 @@ from ..base.rng import generator
 from ..base.tensors import Tensors
 from ..data import check_name
 from ..runs.environment import machine
+from ..runs.events import Event, Listener, RoundLine, RunStarted, nobody
 from ..runs.experiment import Say
 from ..runs.origin import OWN_CODE, latest, own_code
 from ..runs.record import Record, open_run
 from ..runs.rounds import FEDERATION
 from ..runs.settings import Settings, flatten, stored_settings
-from ..runs.simulate import OWN_MODEL, Listener, simulate
+from ..runs.simulate import OWN_MODEL, simulate
 from .items import Item, Scale, cells_of
 from .results import curves_of, file_of, read_file, seeds_kept
 
@@ -42,7 +43,7 @@ class Kept:
     settings: Settings
     environment: Plain
     curves: Curves
-    curves_of: Callable[[Sequence[Mapping[str, Any]]], Curves]
+    curves_of: Callable[[Sequence[RoundLine]], Curves]
     record: Record | None = None
 
     @property
@@ -132,8 +133,9 @@ def _file(path: Path) -> Kept:
     return Kept(path, stored_settings(result.settings), result.environment, result.curves, curves_of)
 
 
-def _by_name(lines: Sequence[Mapping[str, Any]]) -> Curves:
-    return {name: [line.get(name) for line in lines] for name in {name: None for line in lines for name in line}}
+def _by_name(lines: Sequence[RoundLine]) -> Curves:
+    rows = [line.plain() for line in lines]
+    return {name: [row.get(name) for row in rows] for name in {name: None for row in rows for name in row}}
 
 
 def choose(items: Sequence[Item], scale: Scale, results: Path, count: int, seed: int) -> list[Path]:
@@ -146,18 +148,16 @@ def choose(items: Sequence[Item], scale: Scale, results: Path, count: int, seed:
     return [paths[index] for index in sorted(chosen)]
 
 
-def repeat(
-    kept: Kept, rounds: int, out: Path, listen: Listener = lambda event, facts: None, say: Say = print
-) -> Verdict:
+def repeat(kept: Kept, rounds: int, out: Path, listen: Listener = nobody, say: Say = print) -> Verdict:
     """Run the first rounds again (0: all of them) in a new directory, and compare."""
     settings = kept.again(rounds)
     if exists(out):
         raise UserError(f"{out} is there already; choose another --work, so that nothing is taken for the repetition.")
 
-    def hear(event: str, facts: Mapping[str, Any]) -> None:
-        if event == "start":
+    def hear(event: Event) -> None:
+        if isinstance(event, RunStarted):
             _same_data(kept, Record(out))
-        listen(event, facts)
+        listen(event)
 
     record = simulate(settings, out, listen=hear, say=say)
     first, largest = compare(kept.curves, kept.curves_of(record.rounds()), settings.rounds)

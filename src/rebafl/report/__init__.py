@@ -1,1 +1,1 @@
-"""What came out of runs, as tables and pictures."""
+"""What came out of runs and measurements? Tables, pictures and the generated parts of the documentation."""

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ..base.config import Plain
 from ..base.errors import UserError
+from ..runs.events import RoundLine
 from ..runs.origin import WENT_ON
 from ..runs.record import open_run
 from ..runs.settings import KINDS, flatten
@@ -41,11 +42,11 @@ class Run:
 
     path: Path
     config: Plain
-    rounds: list[dict[str, Any]]
+    rounds: Sequence[RoundLine]
 
     @property
     def accuracy(self) -> list[float]:
-        return [float(line["accuracy"]) for line in self.rounds]
+        return [line.accuracy for line in self.rounds]
 
     @cached_property
     def tally(self) -> Tally:
@@ -60,7 +61,7 @@ class Run:
             "last": self.accuracy[-1],
             "last10_mean": fmean(tail),
             "last10_std": pstdev(tail),
-            "worst_class_recall": min(r for r in self.rounds[-1]["recall"] if r is not None),
+            "worst_class_recall": min(r for r in self.rounds[-1].recall if r is not None),
             **asdict(self.tally),
         }
 

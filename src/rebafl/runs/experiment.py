@@ -71,21 +71,27 @@ def split_data(
     return data, split, _warnings(data, split)
 
 
+def work_of(settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None) -> Work:
+    """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
+    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
+
+
 def prepare(
     settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
 ) -> Experiment:
     """Load the data, split it and build the model; every impossible request is refused here."""
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
-    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
-    net = make()
+    work = work_of(settings, data, split, model)
+    net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
     with torch.no_grad():
         features = net.features(data.inputs(data.x_train[:1])).shape[1]
     experiment = Experiment(
         settings,
-        Work(settings.algorithm, settings.training, data, split, settings.seed, make),
+        work,
         Task(len(data.classes), features, split.clients),
         warnings,
         frozenset(name for name, _ in net.named_parameters()),

@@ -33,7 +33,7 @@ from ..base.errors import UserError, exists
 from ..base.files import ASIDE, LOCK, append, locked, sha256, sync, write_named, write_whole
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors, save, unpack
-from .client_lists import packed, unpacked
+from .events import RoundLine
 from .settings import complete
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
@@ -154,16 +154,15 @@ class Record:
             raise self._damaged(ENVIRONMENT, error) from None
         return facts
 
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[RoundLine]:
         """The committed rounds, oldest first."""
         manifest = self._manifest()
         data = self._committed_lines(manifest)
         try:
-            lines = [unpacked(json.loads(line)) for line in data.splitlines()]
-            numbers = [line["round"] for line in lines]
+            lines = [RoundLine.read(json.loads(line)) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(ROUNDS, error) from None
-        if numbers != list(range(1, manifest.round + 1)):
+        if [line.round for line in lines] != list(range(1, manifest.round + 1)):
             raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
         return lines
 
@@ -213,7 +212,7 @@ class Record:
         )
         self._pending[client] = new._replace(digest=digest[:32])
 
-    def commit(self, line: Mapping[str, Any], server: Mapping[str, Tensors], keep_states: bool = True) -> None:
+    def commit(self, line: RoundLine, server: Mapping[str, Tensors], keep_states: bool = True) -> None:
         """Make one more round real: write new files, append the line, rename the manifest, tidy up.
 
         `keep_states` says whether the states that were written down in this round count.
@@ -224,7 +223,7 @@ class Record:
         server_digest = write_named(path, partial(save, server), lambda _: path.name)
         for written in (path, *(self.checkpoint / saved.file for saved in new.values())):
             sync(written)  # all at once: workers would have to wait for each while they train
-        text = (_json(packed(line)) + "\n").encode()
+        text = (_json(line.packed()) + "\n").encode()
         append(self.path / ROUNDS, text)
         rounds_hash = self._rounds_hash.copy()
         rounds_hash.update(text)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
-from ..algorithms.hooks import checked_server, checked_weights
-from ..algorithms.interface import Algorithm, Server
+from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
+from ..algorithms.interface import Algorithm, Sent, Server
 from ..base.config import Plain, plain
 from ..base.errors import UserError, exists
 from ..base.tensors import Tensors, size
@@ -25,6 +25,7 @@ from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..training.evaluate import diversity
 from .environment import changed_facts, machine
+from .events import RoundLine
 from .experiment import Experiment
 from .origin import NEED_A_WORD, OWN_CODE, WENT_ON, doubts, latest, sentence
 from .record import CONFIG, SETTINGS_DIGEST, Record
@@ -51,10 +52,10 @@ class Checks:
     def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
         return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
 
-    def unusable(self, loss: float, before: Callable[[], float]) -> str | None:
-        """Why a model with this loss must not become the run's, or None; one that was bad `before` may get better."""
+    def unusable(self, loss: float, before: Callable[[], float]) -> str:
+        """Why a model with this loss must not become the run's, or ''; one that was bad `before` may get better."""
         if math.isfinite(loss) and (loss <= self.loss or loss <= before()):
-            return None
+            return ""
         return f"the loss on the test data would be {loss:.4g}"
 
 
@@ -139,17 +140,36 @@ def _restored(record: Record, first: Server) -> Server:
     return server
 
 
-class Intake:
-    """What arrives in a round: checked one upload at a time, and kept until all are there.
+class Run:
+    """A run in progress: what it starts from, where it is recorded, who scores, and the server after the last round."""
+
+    def __init__(self, experiment: Experiment, record: Record, engine: Engine, checks: Checks, server: Server) -> None:
+        self.experiment, self.record, self.engine, self.checks = experiment, record, engine, checks
+        self.server = server
+
+    @contextmanager
+    def next_round(self) -> Iterator[Round]:
+        """The next round, open for uploads; it counts once it was closed."""
+        with Spool(self.record.path) as spool:
+            yield Round(self, spool)
+
+
+class Round:
+    """One round: uploads are checked as they arrive and kept until all are there; then it is closed.
 
     Uploads go to the spool, next states to the disk: little of either stays in memory.
     """
 
-    def __init__(self, experiment: Experiment, record: Record, server: Server, checks: Checks, spool: Spool) -> None:
-        algorithm = experiment.settings.algorithm
-        self.experiment, self.record, self.server, self.checks, self.spool = experiment, record, server, checks, spool
-        self.change, self.shared = algorithm.uploaded(server.weights), algorithm.shared_template(server)
-        self.state = algorithm.client_state_template(server)
+    def __init__(self, run: Run, spool: Spool) -> None:
+        self.began = time.perf_counter()
+        self.run, self.spool, self.number = run, spool, run.record.round + 1
+        self.experiment, self.record, self.server, self.checks = run.experiment, run.record, run.server, run.checks
+        algorithm = run.experiment.settings.algorithm
+        extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
+        self.sent = Sent(self.server.weights, extra)
+        self.change = algorithm.uploaded(self.server.weights)
+        self.shared = algorithm.shared_template(self.server)
+        self.state = algorithm.client_state_template(self.server)
         self.failures: dict[int, str] = {}
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
@@ -185,89 +205,77 @@ class Intake:
     def refused(self) -> dict[int, str]:
         return dict(sorted(self._refused.items()))
 
+    def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
+        """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
+        engine, algorithm = self.run.engine, self.experiment.settings.algorithm
+        server, discarded = _next_server(self.experiment, self.number, self.server, self.uploads)
+        scores = _scores(engine, algorithm, server)
+        if server is not self.server:
+            before = partial(_scores, engine, algorithm, self.server)
+            if discarded := self.checks.unusable(scores.loss, lambda: before().loss):
+                server, scores = self.server, before()
+        line = RoundLine(
+            round=self.number,
+            active=who.trains,
+            lost=sorted(set(who.trains) - set(who.arrives)),
+            refused=self.refused,
+            updated=bool(self.uploads) and not discarded,
+            diversity=self._diversity(),
+            bytes_up=len(who.trains) * self._bytes_up(),
+            bytes_down=len(who.trains) * (size(self.sent.weights) + size(self.sent.extra)),
+            accuracy=scores.accuracy,
+            loss=scores.loss,
+            recall=scores.recall,
+            seconds=round(time.perf_counter() - self.began, 3),
+            missing=missing or {},
+            restarted=restarted,
+            discarded=discarded,
+            other_accuracies=scores.others,
+        )
+        self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
+        self.run.server = server
+        return line
 
-def close_round(
-    intake: Intake, engine: Engine, who: Roster, began: float, notes: Mapping[str, Any] | None = None
-) -> tuple[Server, Plain]:
-    """Aggregate, score, commit: the next server, and what the record says of the round.
+    def _diversity(self) -> float | None:
+        changes = [upload.change for upload in self.uploads]
+        return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
 
-    `began` is of `time.perf_counter`.
-    """
-    experiment, record, server = intake.experiment, intake.record, intake.server
-    algorithm, number = experiment.settings.algorithm, record.round + 1
-    uploads = intake.uploads
-    line = {**_line(experiment, number, who, server, uploads, intake.refused), **(notes or {})}
-    before = server
-    if uploads:
-        server, problem = _next_server(experiment, number, server, uploads)
-        if problem:
-            line |= {"updated": False, "discarded": problem}
-    scores = _scores(engine, algorithm, server)
-    if server is not before:
-        old = partial(_scores, engine, algorithm, before)
-        if problem := intake.checks.unusable(scores["loss"], lambda: float(old()["loss"])):
-            server, scores = before, old()
-            line |= {"updated": False, "discarded": problem}
-    line |= scores
-    line["seconds"] = round(time.perf_counter() - began, 3)
-    record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line["updated"])
-    return server, line
+    def _bytes_up(self) -> int:
+        """What the upload of one client takes."""
+        counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
+        return size(self.change) + size(self.shared) + size(counts)
 
 
-def taken(line: Mapping[str, Any]) -> set[int]:
-    """The clients whose uploads became part of the model in a recorded round."""
-    if not line["updated"]:
-        return set()
-    return set(line["active"]) - set(line["lost"]) - set(map(int, line["refused"]))
-
-
-def _next_server(
-    experiment: Experiment, number: int, server: Server, uploads: list[Upload]
-) -> tuple[Server, str | None]:
-    """The aggregated and refined server; if it is not finite the old one, with the reason."""
+def _next_server(experiment: Experiment, number: int, server: Server, uploads: list[Upload]) -> tuple[Server, str]:
+    """The aggregated and refined server; the old one without uploads, or, with the reason, if that is not finite."""
+    if not uploads:
+        return server, ""
     algorithm = experiment.settings.algorithm
     after = algorithm.aggregate(server, uploads, experiment.task.clients)
     after = checked_server(algorithm, "aggregate", after, server)
     after = algorithm.refine(after, partial(experiment.fit, number))
     after = checked_server(algorithm, "refine", after, server)
     problem = not_finite(after.weights) or not_finite(after.state)
-    return (server, problem) if problem else (after, None)
+    return (server, problem) if problem else (after, "")
 
 
-def _line(
-    experiment: Experiment,
-    number: int,
-    who: Roster,
-    server: Server,
-    uploads: list[Upload],
-    refused: Mapping[int, str],
-) -> Plain:
-    """What `rounds.jsonl` says of a round, the scores aside."""
-    algorithm = experiment.settings.algorithm
-    moves = [upload.change for upload in uploads]
-    trained = [name for name in moves[0] if name in experiment.parameters] if moves else []
-    down = size(server.weights) + size(algorithm.broadcast(server))
-    counts = {"counts": torch.zeros(experiment.task.classes, dtype=torch.int64)}
-    up = size(algorithm.uploaded(server.weights)) + size(algorithm.shared_template(server)) + size(counts)
-    return {
-        "round": number,
-        "active": list(who.trains),
-        "lost": sorted(set(who.trains) - set(who.arrives)),
-        "refused": dict(refused),
-        "updated": bool(uploads),
-        "diversity": diversity(moves, trained) if uploads else None,
-        "bytes_up": len(who.trains) * up,
-        "bytes_down": len(who.trains) * down,
-    }
+@dataclass(frozen=True)
+class Scores:
+    """How good a server is on the whole test set; `others` are accuracies of other weights, by name."""
+
+    accuracy: float
+    loss: float
+    recall: Sequence[float | None]
+    others: Mapping[str, float]
 
 
-def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Plain:
+def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Scores:
     score = engine.score(checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights))
-    found: Plain = {"accuracy": score.accuracy, "loss": score.mean_loss, "recall": score.recall}
+    others = {}
     for name, weights in algorithm.also_evaluated(server).items():
-        other = checked_weights(algorithm, "also_evaluated", weights, server.weights)
-        found[f"{name}_accuracy"] = engine.score(other).accuracy
-    return found
+        checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
+        others[name] = engine.score(checked).accuracy
+    return Scores(score.accuracy, score.mean_loss, score.recall, others)
 
 
 def _environment(experiment: Experiment) -> Plain:

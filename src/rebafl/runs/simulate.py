@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..algorithms.aggregate import mismatch
-from ..algorithms.hooks import checked_tensors, own_mistakes
-from ..algorithms.interface import Sent, Server
+from ..algorithms.hooks import own_mistakes
+from ..algorithms.interface import Server
 from ..base.errors import UserError
 from ..base.tensors import Tensors
 from ..data import Data
-from ..engines import Engine, StateOf, start_engine
+from ..engines import StateOf, start_engine
 from ..models.choice import Factory
 from ..training.resources import one_thread
-from .experiment import Experiment, Say, prepare
+from .events import ClientsTrained, Listener, RunStarted, nobody
+from .experiment import Say, prepare
 from .record import Record
-from .rounds import Checks, Intake, check_same, close_round, open_record
+from .rounds import Checks, Run, check_same, open_record
 from .settings import Settings, make_settings, resumed_settings
-from .spool import Spool
 
 OWN_MODEL = "python"
-
-Listener = Callable[[str, Mapping[str, Any]], None]
-"""Hears `("start", …)`, `("client", …)` after each client and `("round", line)` after each round."""
 
 
 def simulate(
@@ -35,7 +31,7 @@ def simulate(
     out: str | Path,
     data: Data | None = None,
     model: Factory | None = None,
-    listen: Listener = lambda event, facts: None,
+    listen: Listener = nobody,
     say: Say = print,
     accept_changes: bool = False,
 ) -> Record:
@@ -62,33 +58,29 @@ def simulate(
         with closing(
             start_engine(experiment.work, settings.engine, settings.workers)
         ) as engine:  # forks before any display starts
-            listen("start", {"round": record.round, "warnings": experiment.warnings})
+            run = Run(experiment, record, engine, Checks(samples=len(experiment.work.data.y_train)), server)
+            listen(RunStarted(record.round, experiment.warnings))
             while record.round < settings.rounds:
-                server = _round(experiment, engine, record, server, listen)
+                _round(run, listen)
     return record
 
 
-def _round(experiment: Experiment, engine: Engine, record: Record, server: Server, listen: Listener) -> Server:
-    """One round: ask, train, refuse what cannot be right, aggregate, score, commit."""
-    began, number = time.perf_counter(), record.round + 1
-    algorithm = experiment.settings.algorithm
-    who = experiment.roster(number)
-    sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
-    checks = Checks(samples=len(experiment.work.data.y_train))
-    with Spool(record.path) as spool:
-        intake = Intake(experiment, record, server, checks, spool)
-        # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
-        clients = who.arrives
-        listen("client", {"done": 0, "of": len(clients)})
-        for done, outcome in enumerate(engine.train(number, sent, clients, _states(record, intake.state)), 1):
-            intake.take(outcome)
-            listen("client", {"done": done, "of": len(clients)})
-        if number == 1 and clients and len(intake.failures) == len(clients):
-            client, failure = next(iter(intake.failures.items()))
+def _round(run: Run, listen: Listener) -> None:
+    """One round: train, refuse what cannot be right, aggregate, score, commit."""
+    who = run.experiment.roster(run.record.round + 1)
+    # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
+    clients = who.arrives
+    with run.next_round() as round:
+        listen(ClientsTrained(0, len(clients)))
+        outcomes = run.engine.train(round.number, round.sent, clients, _states(run.record, round.state))
+        for done, outcome in enumerate(outcomes, 1):
+            round.take(outcome)
+            listen(ClientsTrained(done, len(clients)))
+        if round.number == 1 and clients and len(round.failures) == len(clients):
+            client, failure = next(iter(round.failures.items()))
             raise UserError(f"Every client of the first round failed, client {client} with {failure}.")
-        server, line = close_round(intake, engine, who, began)
-    listen("round", line)
-    return server
+        line = round.close(who)
+    listen(line)
 
 
 def _states(record: Record, expected: Tensors) -> StateOf:

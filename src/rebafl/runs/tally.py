@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from .events import RoundLine
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Tally:
         return ", ".join(phrases[title].format(count) for title, count in self.words().items())
 
 
-def tally(lines: Iterable[Mapping[str, Any]]) -> Tally:
-    """Of the lines of `rounds.jsonl`."""
+def tally(lines: Iterable[RoundLine]) -> Tally:
+    """Of the rounds of a run."""
     total = Tally()
     for line in lines:
-        arrived = len(line["active"]) - len(line["lost"])
-        total += Tally(1, arrived, len(line["refused"]), len(line.get("missing", ())), int(not line["updated"]))
+        arrived = len(line.active) - len(line.lost)
+        total += Tally(1, arrived, len(line.refused), len(line.missing), int(not line.updated))
     return total

@@ -23,9 +23,9 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from ...algorithms.hooks import checked_tensors, own_mistakes
-from ...algorithms.interface import Sent, Server
-from ...base.config import Plain, plain
+from ...algorithms.hooks import own_mistakes
+from ...algorithms.interface import Server
+from ...base.config import plain
 from ...base.errors import UserError
 from ...base.tensors import size
 from ...data import Data
@@ -33,11 +33,11 @@ from ...engines import InProcess, Outcome
 from ...engines.engine import failure_text
 from ...models.choice import Factory
 from ...population.participation import Roster
+from ...runs.events import RoundLine
 from ...runs.experiment import Experiment, prepare
 from ...runs.record import Record
-from ...runs.rounds import FEDERATION, Checks, Intake, check_same, close_round, open_record, taken
+from ...runs.rounds import FEDERATION, Checks, Round, Run, check_same, open_record
 from ...runs.settings import Settings
-from ...runs.spool import Spool
 from ...training.resources import one_thread
 from .census import TABLE as COUNTS
 from .census import Census
@@ -71,10 +71,10 @@ def federate(
         server = open_record(record, experiment, facts, options.accept_changes)
         for warning in experiment.warnings:
             log.warning("%s", warning)
-        run = FederationServer(grid, experiment, options, record)
+        federation = FederationServer(grid, experiment, options, record, server)
         log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
         while record.round < settings.rounds:
-            server = run.round(server)
+            federation.round()
     return record
 
 
@@ -125,61 +125,57 @@ class Answers:
 class FederationServer:
     """The server's side of a run."""
 
-    def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record) -> None:
+    def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record, server: Server) -> None:
         self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
-        self.engine = InProcess(experiment.work)  # for scores only
         clients = experiment.task.clients
         self.members = (
             Bound(read_members(Path(options.members), clients))
             if options.members
             else Claimed(record.path / TABLE, clients, self._introductions)
         )
-        self.run = str(record.environment()[FEDERATION]["run"])
-        self.last_taken = {client: line["round"] for line in record.rounds() for client in taken(line)}
+        self.id = str(record.environment()[FEDERATION]["run"])
+        self.last_taken = {client: line.round for line in record.rounds() for client in line.used}
         self.in_vain = 0
-        self.wary = any("discarded" in line for line in record.rounds())
+        self.wary = any(line.discarded for line in record.rounds())
         self.began, self.first = time.perf_counter(), record.round
         samples = options.max_samples or len(experiment.work.data.y_train)
-        self.checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
+        checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
+        engine = InProcess(experiment.work)  # for scores only
+        self.run = Run(experiment, record, engine, checks, server)
         self.census = Census(record.path / COUNTS, options.counts, experiment.work.split)
         self.limit = self._limit()
 
-    def round(self, server: Server) -> Server:
+    def round(self) -> None:
         """Ask those who are there, wait until the deadline, close the round."""
-        began, number = time.perf_counter(), self.record.round + 1
-        chosen = self.experiment.roster(number).trains
-        asked = self._gather(chosen) if chosen else {}
-        with Spool(self.record.path) as spool:
-            intake = Intake(self.experiment, self.record, server, self.checks, spool)
-            notes = self._collect(number, intake, self._orders(server, number, asked))
-            missing = notes.get("missing", {})
+        chosen = self.experiment.roster(self.record.round + 1).trains
+        with self.run.next_round() as round:  # its seconds include the wait for nodes
+            asked = self._gather(chosen) if chosen else {}
+            missing, restarted = self._collect(round, asked)
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             # before the round is committed: a server that dies in between must not forget what a client said
-            self.census.settle({upload.client: upload.counts.tolist() for upload in intake.uploads})
-            server, line = close_round(intake, self.engine, who, began, notes)
-        self.last_taken |= dict.fromkeys(taken(line), number)
-        self.wary |= "discarded" in line
+            self.census.settle({upload.client: upload.counts.tolist() for upload in round.uploads})
+            line = round.close(who, missing, restarted)
+        self.last_taken |= dict.fromkeys(line.used, line.round)
+        self.wary |= bool(line.discarded)
         self._report(line)
         if chosen:
             self._mind(line)
-        return server
 
-    def _collect(self, number: int, intake: Intake, orders: Mapping[int, Message]) -> Plain:
-        """Send the orders and take the replies in as they come; what to note of the round besides."""
-        fresh = []
+    def _collect(self, round: Round, asked: Mapping[int, int]) -> tuple[dict[int, str], list[int]]:
+        """Send the orders and take the replies in as they come; who did not answer, and who had to start afresh."""
+        restarted = []
 
         def use(client: int, reply: Message) -> None:
-            outcome, restarted = self._outcome(reply, client, number)
-            intake.take(outcome)
-            fresh.extend([client] if restarted else [])
+            outcome, fresh = self._outcome(reply, client, round.number)
+            round.take(outcome)
+            restarted.extend([client] if fresh else [])
 
-        answers = ask(self.grid, orders, self.options.deadline, self.limit, use)
+        answers = ask(self.grid, self._orders(round, asked), self.options.deadline, self.limit, use)
         for client, reason in answers.broken.items():
-            intake.take(Outcome(client, failure=reason))
-        for client, reason in standing_out(intake.uploads, self.wary).items():
-            intake.refuse(client, reason)
-        notes: Plain = {"missing": answers.missing} if answers.missing else {}
-        return notes | ({"restarted": sorted(fresh)} if fresh else {})
+            round.take(Outcome(client, failure=reason))
+        for client, reason in standing_out(round.uploads, self.wary).items():
+            round.refuse(client, reason)
+        return answers.missing, sorted(restarted)
 
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
@@ -211,16 +207,13 @@ class FederationServer:
                 said = True
             time.sleep(POLL)
 
-    def _orders(self, server: Server, number: int, asked: Mapping[int, int]) -> dict[int, Message]:
-        algorithm, data = self.experiment.settings.algorithm, self.experiment.work.data
-        sent = Sent(server.weights, checked_tensors(algorithm, "broadcast", algorithm.broadcast(server)))
-        stateful = bool(algorithm.client_state_template(server))
-        inputs = to_json(plain(data.inputs))
+    def _orders(self, round: Round, asked: Mapping[int, int]) -> dict[int, Message]:
+        data, inputs = self.experiment.work.data, to_json(plain(self.experiment.work.data.inputs))
         orders = {}
         for client, node in asked.items():
-            state = self.last_taken.get(client, 0) if stateful else 0
-            order = Order(self.run, client, number, state, inputs, data.digest, sent)
-            orders[client] = self._message(order.record(), node, "train", str(number))
+            state = self.last_taken.get(client, 0) if round.state else 0
+            order = Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
+            orders[client] = self._message(order.record(), node, "train", str(round.number))
         return orders
 
     def _message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
@@ -252,27 +245,27 @@ class FederationServer:
         )
         return said
 
-    def _report(self, line: Plain) -> None:
-        done, rounds = line["round"], self.experiment.settings.rounds
+    def _report(self, line: RoundLine) -> None:
+        done, rounds = line.round, self.experiment.settings.rounds
         each = (time.perf_counter() - self.began) / (done - self.first)
         log.info(
             "Round %s/%s: %s of %s clients used, accuracy %.2f, %.0f s; about %.0f min left.",
-            done, rounds, len(taken(line)), len(line["active"]), line["accuracy"], line["seconds"],
+            done, rounds, len(line.used), len(line.active), line.accuracy, line.seconds,
             each * (rounds - done) / 60,
         )  # fmt: skip
-        if "discarded" in line:
-            log.warning("Round %s was discarded, and the model left as it was: %s.", done, line["discarded"])
-        for client, reason in {**line.get("missing", {}), **line["refused"]}.items():
+        if line.discarded:
+            log.warning("Round %s was discarded, and the model left as it was: %s.", done, line.discarded)
+        for client, reason in {**line.missing, **line.refused}.items():
             log.warning("Round %s: client %s was left out: %s.", done, client, reason)
 
-    def _mind(self, line: Plain) -> None:
-        """Rounds in vain are borne for a while only."""
-        self.in_vain = 0 if line["updated"] else self.in_vain + 1
+    def _mind(self, line: RoundLine) -> None:
+        """End the run after too many rounds in a row without an update."""
+        self.in_vain = 0 if line.updated else self.in_vain + 1
         if self.in_vain >= self.options.patience:
-            reasons = {**line.get("missing", {}), **line["refused"]}
+            reasons = {**line.missing, **line.refused}
             last = "; ".join(f"client {client}: {reason}" for client, reason in list(reasons.items())[:3])
             raise UserError(
-                f"{self.in_vain} rounds in a row brought no usable reply ({last or line.get('discarded', 'nobody')}); "
+                f"{self.in_vain} rounds in a row brought no usable reply ({last or line.discarded or 'nobody'}); "
                 "put that right, or raise deadline, and run the same command again to go on."
             )
 

@@ -1,1 +1,1 @@
-"""What does it take to run a federation on real machines? Keys, processes, and someone to look after them."""
+"""What does it take to run a federation on real machines? Keys, start scripts, processes, their status."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ...base.config import Plain
 from ...base.errors import UserError, exists
 from ...base.files import is_locked, write_whole
+from ...runs.events import RoundLine
 from ...runs.record import Record
 from . import processes
 from .control import Link, connected
@@ -151,7 +151,7 @@ class LocalFederation:
             "nodes": nodes,
             "rounds": len(lines),
             "of": wanted.get("rounds"),
-            "accuracy": lines[-1]["accuracy"] if lines else None,
+            "accuracy": lines[-1].accuracy if lines else None,
             "last_round": _short(lines[-1]) if lines else None,
             "problem": problem,
             "run": str(self.out),
@@ -176,5 +176,5 @@ def open_or_create(folder: Path, nodes: int) -> LocalFederation:
     return found
 
 
-def _short(line: Mapping[str, Any]) -> Plain:
-    return {key: line[key] for key in ("round", "active", "refused", "updated", "seconds") if key in line}
+def _short(line: RoundLine) -> Plain:
+    return {key: line.plain()[key] for key in ("round", "active", "refused", "updated", "seconds")}

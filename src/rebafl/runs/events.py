@@ -1,0 +1,114 @@
+"""What is there to tell of a run? The record's line of each round, and what else a listener hears meanwhile.
+
+Lines are written and read here and nowhere else; `docs/settings.md` explains their keys to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.config import Plain
+from .client_lists import packed, unpacked
+
+ACCURACY = "_accuracy"  # ends the key of the accuracy of other weights, such as `cloud_accuracy`
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One line of `rounds.jsonl`: who took part in a round, and how good the model is after it."""
+
+    round: int
+    active: Sequence[int]
+    """Clients that trained, or were asked to."""
+    lost: Sequence[int]
+    """Those of them whose upload did not arrive."""
+    refused: Mapping[int, str]
+    """Clients whose upload was not used, and why."""
+    updated: bool
+    """Did the round bring a new model?"""
+    diversity: float | None
+    bytes_up: int
+    bytes_down: int
+    accuracy: float
+    loss: float | None
+    recall: Sequence[float | None]
+    seconds: float
+    missing: Mapping[int, str] = field(default_factory=dict)
+    """Clients that were asked and did not answer, and why."""
+    restarted: Sequence[int] = ()
+    """Clients whose own state was gone, so that they began afresh."""
+    discarded: str = ""
+    """Why the new model was not taken."""
+    other_accuracies: Mapping[str, float] = field(default_factory=dict)
+    """Of other weights than those that count, by the name that the algorithm gives them."""
+
+    @property
+    def used(self) -> set[int]:
+        """The clients whose uploads became part of the model."""
+        return set(self.active) - set(self.lost) - set(self.refused) if self.updated else set()
+
+    def plain(self) -> Plain:
+        """The line as JSON has it, with every client list in full; what is empty and rare is left out."""
+        return {
+            "round": self.round,
+            "active": list(self.active),
+            "lost": list(self.lost),
+            "refused": _by_text(self.refused),
+            "updated": self.updated,
+            "diversity": self.diversity,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            **({"missing": _by_text(self.missing)} if self.missing else {}),
+            **({"restarted": list(self.restarted)} if self.restarted else {}),
+            **({"discarded": self.discarded} if self.discarded else {}),
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "recall": list(self.recall),
+            **{name + ACCURACY: value for name, value in self.other_accuracies.items()},
+            "seconds": self.seconds,
+        }
+
+    def packed(self) -> Plain:
+        """The line as it is written: long client lists are shortened."""
+        return packed(self.plain())
+
+    @staticmethod
+    def read(written: Mapping[str, Any]) -> RoundLine:
+        """A line that was written. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
+        values = unpacked(written)
+        known = {name: values[name] for name in RoundLine.__dataclass_fields__ if name in values}
+        for name in ("refused", "missing"):
+            known[name] = {int(client): str(reason) for client, reason in known.get(name, {}).items()}
+        others = {name.removesuffix(ACCURACY): value for name, value in values.items() if name.endswith(ACCURACY)}
+        return RoundLine(**known, other_accuracies=others)
+
+
+def _by_text(reasons: Mapping[int, str]) -> dict[str, str]:
+    return {str(client): reason for client, reason in reasons.items()}
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """Everything is prepared; `round` rounds were finished before."""
+
+    round: int
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ClientsTrained:
+    """So many of a round's clients are done."""
+
+    done: int
+    of: int
+
+
+Event = RunStarted | ClientsTrained | RoundLine
+Listener = Callable[[Event], None]
+"""Hears `RunStarted` once, `ClientsTrained` after each client, and the line of each round once it is committed."""
+
+
+def nobody(event: Event) -> None:
+    """Does not listen."""

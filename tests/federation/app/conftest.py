@@ -1,0 +1,27 @@
+"""A federation in this process, on the small problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rebafl.data.arrays import NAMES
+from support.grid import CONFIG, as_in_a_task
+from support.toy import make_toy
+
+
+@pytest.fixture(autouse=True)
+def _in_a_task(monkeypatch):
+    as_in_a_task(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def toy_file(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("data") / "toy.npz"
+    np.savez(path, **{name: getattr(make_toy(), name).numpy() for name in NAMES})
+    return str(path)
+
+
+@pytest.fixture
+def config(tmp_path, toy_file) -> dict:
+    return {**CONFIG, "dataset": toy_file, "out": str(tmp_path / "federation")}

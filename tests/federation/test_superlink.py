@@ -1,0 +1,228 @@
+"""Who may talk to the server; with a real SuperLink: who is let in, and who is not."""
+
+import asyncio
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.control_pb2 import ListNodesRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from rebafl.federation.app.members import read_keys
+from rebafl.federation.ops.control import connected
+from rebafl.federation.ops.credentials import make_node_key
+from rebafl.federation.ops.local import open_or_create
+from rebafl.federation.ops.processes import free_ports, wait_until
+from rebafl.federation.superlink import guarded
+
+BIN = Path(sys.executable).parent
+
+
+async def answered(request):
+    return await request
+
+
+def asked(path, client, server="10.0.0.1", length=b"0"):
+    """The status with which a guarded application answers a request."""
+    sent = []
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def keep(message):
+        sent.append(message)
+
+    headers = [] if length is None else [(b"content-length", length)]
+    scope = {"type": "http", "path": path, "client": (client, 4711), "server": (server, 9092), "headers": headers}
+    asyncio.run(answered(guarded(application)(scope, None, keep)))
+    return sent[0]["status"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/acquire-task", "/"]
+)
+def test_other_machines_reach_only_the_fleet_api(path):
+    assert asked(path, "10.0.0.7") == 403
+    assert asked(path, "no address") == 403
+    assert asked(path, "127.0.0.1") == asked(path, "::1") == asked(path, "10.0.0.1") == 200  # this machine
+    assert asked("/v1/fleet/activate-node", "10.0.0.7") == 200
+
+
+@pytest.mark.parametrize("length", [None, b"", b"-1", b"1e3", b"40000000", b"9" * 5000])
+def test_a_node_cannot_send_requests_without_end(length):
+    assert asked("/v1/fleet/push-object", "10.0.0.7", length=length) == 413
+    assert asked("/v1/fleet/push-object", "127.0.0.1", length=length) == 413
+    assert asked("/v1/runtime/push-object", "127.0.0.1", length=length) == 200  # the server's own app may
+
+
+def test_a_reply_is_announced_in_about_as_many_bytes_as_its_order():
+    """A tree of thousands of objects would block the SuperLink's database."""
+    sizes = []
+
+    async def application(scope, receive, send):
+        sizes.append((scope["path"], dict(scope["headers"])[b"content-length"]))
+
+    async def nothing(message):
+        pass
+
+    app = guarded(application)
+    for path, size in (
+        ("/v1/fleet/push-messages", b"10000"),
+        ("/v1/fleet/push-messages", b"30000"),  # before any order: not answered
+        ("/v1/runtime/push-messages", b"10000"),
+        ("/v1/fleet/push-messages", b"30001"),
+        ("/v1/fleet/push-messages", b"40000"),  # nor this
+    ):
+        scope = {"type": "http", "path": path, "client": ("127.0.0.1", 1), "headers": [(b"content-length", size)]}
+        asyncio.run(answered(app(scope, None, nothing)))
+    assert [int(size) for _, size in sizes] == [10000, 10000, 30001]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A server with three members, started by its script; and the key of a stranger."""
+    federation = open_or_create(tmp_path_factory.mktemp("security") / "fed", 3)
+    (federation.folder / "stranger").mkdir()
+    make_node_key(federation.folder / "stranger", "stranger")
+    federation.start("server")
+    try:
+        assert wait_until(lambda: "keys are registered" in (federation.server / "log").read_text(), 60)
+        yield federation
+    finally:
+        federation.down()
+
+
+def members(federation):
+    return connected(federation.link, read_keys(federation.server / "members.toml"))
+
+
+def count(federation):
+    """How many nodes the SuperLink knows at all."""
+    with federation.link.client() as client:
+        return len(client.ListNodes(ListNodesRequest()).nodes_info)
+
+
+def supernode(federation, key, *options):
+    """Start a bare SuperNode; the caller ends it."""
+    (port,) = free_ports(1)
+    log = federation.folder / f"node-{port}.log"
+    words: list[str | Path] = [
+        BIN / "flower-supernode",
+        "--superlink",
+        f"127.0.0.1:{federation.plan.port}",
+        "--host",
+        "127.0.0.1",
+    ]
+    words += ["--port", str(port), "--isolation", "process", *(["--auth-supernode-private-key", key] if key else [])]
+    tls = [] if "--insecure" in options else ["--root-certificates", federation.folder / "ca.crt"]
+    quiet = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    quiet["FLWR_HOME"] = str(federation.folder / "home")
+    with log.open("w") as out:
+        return subprocess.Popen([*words, *tls, *options], stdout=out, stderr=out, env=quiet), log
+
+
+@pytest.mark.slow
+def test_a_right_key_is_let_in_and_an_unknown_one_refused(running):
+    good, _ = supernode(running, running.folder / "node-0" / "node.key")
+    bad, log = supernode(running, running.folder / "stranger" / "node.key")
+    keyless, keyless_log = supernode(running, None)
+    try:
+        assert wait_until(lambda: members(running)[0], 30)
+        assert bad.wait(30) != 0
+        assert "Failed to initialize the connection" in log.read_text()
+        assert keyless.wait(30) != 0
+        assert "Failed to initialize the connection" in keyless_log.read_text()
+        assert members(running) == {0: True, 1: False, 2: False}
+        assert count(running) == 3  # neither stranger was even written down
+        assert "No SuperNode found with the given public key" in (running.server / "log").read_text()
+    finally:
+        for process in (good, bad, keyless):
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+@pytest.mark.slow
+def test_plain_text_is_refused(running):
+    url = f"127.0.0.1:{running.plan.port}/v1/fleet/activate-node"
+    with pytest.raises(httpx.TransportError):
+        httpx.post(f"http://{url}", content=b"")
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):  # nor is another authority believed
+        httpx.post(f"https://{url}", content=b"")
+    trusted = ssl.create_default_context(cafile=running.folder / "ca.crt")
+    assert httpx.post(f"https://{url}", content=b"", verify=trusted).status_code in (400, 401, 415, 422)
+    plain, log = supernode(running, None, "--insecure", "--max-retries", "1")
+    assert plain.wait(40) != 0
+    assert "Failed to initialize the connection" in log.read_text()
+    assert count(running) == 3
+
+
+@pytest.mark.slow
+def test_a_request_from_elsewhere_cannot_add_keys_or_submit_runs(running):
+    """uvicorn believes what a proxy on this machine says of a client's address: this is a client from elsewhere."""
+    trusted = ssl.create_default_context(cafile=running.folder / "ca.crt")
+    url = f"https://127.0.0.1:{running.plan.port}"
+    with httpx.Client(verify=trusted, base_url=url, headers={"content-type": "application/protobuf"}) as client:
+        assert client.post("/v1/control/list-nodes").status_code == 200
+        elsewhere = {"x-forwarded-for": "192.0.2.9"}
+        for path in ("/v1/control/list-nodes", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs"):
+            assert client.post(path, headers=elsewhere).status_code == 403
+        assert client.post("/v1/fleet/activate-node", headers=elsewhere).status_code == 401
+
+
+@pytest.mark.slow
+def test_a_node_cannot_speak_for_another(running):
+    """A right key with another node's number is refused; with its own number it is heard."""
+    allowed = read_keys(running.server / "members.toml")
+    with running.link.client() as control:
+        numbers = {bytes(n.public_key): n.node_id for n in control.ListNodes(ListNodesRequest()).nodes_info}
+    own, other = numbers[allowed[1]], numbers[allowed[2]]
+    private = load_ssh_private_key((running.folder / "node-1" / "node.key").read_bytes(), None)
+    assert isinstance(private, EllipticCurvePrivateKey)
+    interceptors: list[ProtobufClientInterceptor] = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(private, private.public_key()),
+    ]
+    address, authority = running.link.address, running.link.authority.read_bytes()
+    with FleetHttpClient.from_server_address(address, False, authority, interceptors) as client:
+        client.ActivateNode(ActivateNodeRequest(public_key=allowed[1], heartbeat_interval=30))
+        assert members(running)[1]
+        client.PullMessages(PullMessagesRequest(node=Node(node_id=own)))
+        for request, call in (
+            (PullMessagesRequest(node=Node(node_id=other)), client.PullMessages),
+            (DeactivateNodeRequest(node_id=other), client.DeactivateNode),
+            (ActivateNodeRequest(public_key=allowed[2], heartbeat_interval=30), client.ActivateNode),
+        ):
+            with pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"):
+                call(request)
+        assert not members(running)[2]
+        client.DeactivateNode(DeactivateNodeRequest(node_id=own))
+        assert not members(running)[1]
+
+
+@pytest.mark.slow
+def test_a_key_taken_off_the_list_is_refused_after_a_restart(running):
+    path = running.server / "members.toml"
+    text = path.read_text()
+    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("2 = ")))
+    try:
+        running.kill("server")
+        (running.server / "log").unlink()
+        running.start("server")
+        assert wait_until(lambda: "2 node keys are registered" in (running.server / "log").read_text(), 60)
+        removed, log = supernode(running, running.folder / "node-2" / "node.key")
+        assert removed.wait(30) != 0
+        assert "Failed to initialize the connection" in log.read_text()
+    finally:
+        path.write_text(text)

@@ -1,0 +1,63 @@
+"""Verdicts follow the rules."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebafl.paper import verdicts
+from rebafl.paper.items import Claim
+from support.paper import CLAIM, ITEM, made
+
+ACROSS = Claim("two is above one", "best", pairs=(("every @ two", "every @ one"),))
+
+
+@pytest.mark.parametrize(
+    ("claim", "one", "two", "decision"),
+    [
+        (CLAIM, (80, 70), (80, 70), "held"),
+        (CLAIM, (80, 70), (70, 80), "did not hold"),
+        (CLAIM, (80, 70), (80.2, 80), "too close"),
+        (CLAIM, (80, 70), None, "partly run"),
+        (CLAIM, (70, 80), None, "did not hold"),
+        (CLAIM, None, None, "not run"),
+        (replace(CLAIM, where=("one",)), (80, 70), (70, 80), "held"),
+        (replace(CLAIM, where=("one",)), (80, 70), None, "held"),
+        (replace(CLAIM, slack=3.0), (78, 80), (80, 70), "held"),
+        (replace(CLAIM, slack=3.0), (76, 80), (80, 70), "did not hold"),
+        (replace(CLAIM, threshold=20.0), (80, 70), (80, 70), "too close"),
+        (ACROSS, (70, 60), (80, 70), "held"),
+        (ACROSS, (70, 80), (80, 70), "did not hold"),
+        (ACROSS, (70, 60), None, "not run"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), (12, 10), "held"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), (13, 10), "did not hold"),
+        (Claim("", "best", ratio=("a", "b"), most=1.2), (11, 10), None, "partly run"),
+    ],
+)
+def test_verdicts_follow_the_rules(claim, one, two, decision):
+    table = {"one": one, "two": two}
+
+    def lookup(method, condition):
+        return {0: made([table[condition]["ab".index(method)]])} if table[condition] else {}
+
+    assert verdicts.judge(ITEM, claim, lookup).decision == decision
+
+
+@pytest.mark.parametrize(("first", "decision"), [((75, 69, 68), "too close"), ((75, 73, 74), "held")])
+def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, decision):
+    """+5, -1, -2 is +0.67 on average: more than half a point, and nothing."""
+    found = {"a": {n: made([value]) for n, value in enumerate(first)}, "b": {n: made([70.0]) for n in range(3)}}
+    verdict = verdicts.judge(ITEM, CLAIM, lambda method, condition: found[method])
+    assert verdict.decision == decision
+    assert "3 seeds" in verdict.evidence
+
+
+def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others():
+    found = {
+        ("a", "one"): {0: made([80.0]), 1: made([10.0])},
+        ("b", "one"): {0: made([70.0]), 2: made([99.0])},
+        ("c", "one"): {0: made([79.9])},
+    }
+    claim, item = Claim("", "best", (("a", "others"),)), replace(ITEM, methods=("a", "b", "c"))
+    verdict = verdicts.judge(item, claim, lambda method, condition: found.get((method, condition), {}))
+    assert verdict.decision == "partly run"
+    assert verdict.evidence == "one: a − c = +0.10; 2 of 4 comparisons not run"

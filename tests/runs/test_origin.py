@@ -1,0 +1,194 @@
+"""Own code that was edited, or another kind of bits, is not mixed into a run unless the user says so."""
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import support.toy
+from rebafl import cli, simulate
+from rebafl.base.errors import UserError
+from rebafl.models.networks import MLP
+from rebafl.runs.environment import machine
+from rebafl.runs.origin import UNKNOWN, doubts, own_code
+from rebafl.runs.settings import make_settings
+from support.toy import TOY_SETTINGS, TinyNet, lines, run_toy
+
+OWN = """
+from rebafl import parameters
+from rebafl.algorithms.interface import Algorithm
+from rebafl.models.networks import MLP
+
+@parameters
+class Base(Algorithm):
+    name = "base"
+
+@parameters
+class Mine(Base):
+    name = "mine"
+
+def net(shape, classes):
+    return MLP(shape, classes)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the user's in the current folder, and a way to edit it between two calls."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "my_own.py"
+
+    def edit(text):
+        file.write_text(text)
+        sys.modules.pop("my_own", None)
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within the same second must count
+    edit(OWN)
+    yield edit
+    sys.modules.pop("my_own", None)
+
+
+def facts(path):
+    return json.loads((path / "environment.json").read_text())
+
+
+def test_the_source_of_own_code_is_a_fact_of_the_run(own, tmp_path, toy):
+    run = run_toy(tmp_path / "r", toy, algorithm="my_own:Mine", rounds=1)
+    found = {
+        "my_own:Mine": sha256(OWN.encode()).hexdigest(),
+        "my_own:Base": sha256(OWN.encode()).hexdigest(),
+        "support.toy:TinyNet": sha256(Path(support.toy.__file__).read_bytes()).hexdigest(),
+    }
+    assert run.environment()["own_code"] == found
+
+
+def test_a_run_without_own_code_has_no_such_fact(tmp_path, toy):
+    assert "own_code" not in run_toy(tmp_path / "r", toy, model=MLP, rounds=1).environment()
+
+
+GIVEN = {
+    "algorithm": ({"algorithm": "my_own:Mine"}, TinyNet, "my_own:Base; the source of my_own:Mine"),
+    "model": ({"model": "my_own:net"}, None, "my_own:net"),
+}
+
+
+@pytest.mark.parametrize("what", list(GIVEN))
+def test_edited_own_code_is_refused_until_the_user_says_so_and_then_noted(own, tmp_path, toy, what):
+    words, model, named = GIVEN[what]
+    out = tmp_path / "r"
+    go = partial(simulate, out=out, data=toy, model=model, say=lambda text: None)
+    go({**TOY_SETTINGS, **words, "rounds": 2})
+    own(OWN + "# edited")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=f"the source of {re.escape(named)}.*--accept-changes"):
+        go({**TOY_SETTINGS, **words, "rounds": 4})
+    assert {path: path.read_bytes() for path in before} == before
+    go({**TOY_SETTINGS, **words, "rounds": 4}, accept_changes=True)
+    (change,) = facts(out)["went_on_with"]
+    assert change.keys() == {"after_round", "own_code"}
+    assert change["after_round"] == 2
+    go({**TOY_SETTINGS, **words, "rounds": 5})  # what was accepted once is known
+    own(OWN)
+    with pytest.raises(UserError, match="the source of my_own"):
+        go({**TOY_SETTINGS, **words, "rounds": 6})
+    assert go({**TOY_SETTINGS, **words, "rounds": 5}).round == 5, "a finished run mixes nothing"
+
+
+def test_before_the_first_finished_round_own_code_may_be_mended(own, tmp_path, toy):
+    own(OWN.replace('name = "mine"', 'name = "mine"\n    def aggregate(self, *_): return 1 / 0'))
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        run_toy(tmp_path / "r", toy, algorithm="my_own:Mine", rounds=1)
+    own(OWN)
+    assert run_toy(tmp_path / "r", toy, algorithm="my_own:Mine", rounds=1).round == 1
+    assert facts(tmp_path / "r")["went_on_with"][0]["after_round"] == 0
+
+
+def test_another_kind_of_bits_needs_a_word_too_and_what_is_not_known_does_not(tmp_path, toy, monkeypatch):
+    plain = {name: value for name, value in machine().items() if name != "bits"}
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain)
+    run_toy(tmp_path / "r", toy, rounds=1)
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "portable"})
+    run_toy(tmp_path / "r", toy, rounds=2)
+    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "native"})
+    with pytest.raises(UserError, match="bits, 'portable' there and 'native' here"):
+        run_toy(tmp_path / "r", toy, rounds=3)
+    assert len(lines(tmp_path / "r")) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ({"a": "1"}, {"a": "1"}, []),
+        ({"a": "1"}, {"a": "2"}, ["the source of a"]),
+        ({"a": "1"}, {"b": "1"}, ["the source of a", "the source of b"]),
+        ({"a": UNKNOWN}, {"a": "2"}, []),
+        ({"a": "1"}, {"a": UNKNOWN}, []),
+    ],
+)
+def test_what_is_doubted(old, new, found):
+    assert doubts({"own_code": old}, {"own_code": new}) == found
+    assert doubts({}, {"own_code": new}) == doubts({"own_code": old}, {}) == []
+
+
+class Maker:
+    def __call__(self, shape, classes):
+        return TinyNet(shape, classes)
+
+
+def test_whatever_makes_a_model_is_found():
+    settings = make_settings({"algorithm": "fedavg"})
+    assert own_code(settings, MLP) == own_code(settings) == {}
+    assert list(own_code(settings, partial(TinyNet))) == list(own_code(settings, TinyNet))
+    assert list(own_code(settings, Maker())) == [f"{__name__}:Maker"]
+    assert list(own_code(settings, lambda: TinyNet())) == [
+        f"{__name__}:test_whatever_makes_a_model_is_found.<locals>.<lambda>"
+    ]
+
+
+SCRIPT = """
+from rebafl.runs.origin import own_code
+from rebafl.models.networks import MLP
+from rebafl.runs.settings import make_settings
+class Net(MLP):
+    pass
+print(own_code(make_settings({}), Net)["__main__:Net"])
+"""
+
+
+def test_of_a_script_only_the_definition_counts_and_what_was_typed_in_is_unknown(tmp_path):
+    def said(*words):
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    first = said(str(file))
+    assert first == sha256(b"class Net(MLP):\n    pass\n").hexdigest()
+    file.write_text(SCRIPT + "print()  # an edit elsewhere\n")
+    assert said(str(file)) == first
+    assert said("-c", SCRIPT) == UNKNOWN
+
+
+def test_a_sweep_does_not_compare_runs_of_two_versions_of_own_code(own, tmp_path):
+    words = ["dataset=fashion-mini", "partition.clients=3", "partition.samples=20", "training.epochs=1", "workers=1",
+             "algorithm=my_own:Mine", f"out={tmp_path / 's'}", "rounds=1"]  # fmt: skip
+
+    def command(*more):
+        result = CliRunner().invoke(cli.app, ["sweep", *words, *more])
+        if isinstance(result.exception, UserError):
+            raise result.exception
+        return result
+
+    command("seed=0", "-q")
+    own(OWN + "# edited")
+    with pytest.raises(UserError, match="the source of my_own:Base"):
+        command("seed=0,1", "-q")
+    assert len(list((tmp_path / "s").glob("*/config.toml"))) == 1
+    assert command("seed=0,1", "-q", "--accept-changes").exit_code == 0
+    assert len(list((tmp_path / "s").glob("*/config.toml"))) == 2

@@ -1,0 +1,1 @@
+"""What tests build their problems from; fixtures are in the conftest.py of the folder that uses them."""
