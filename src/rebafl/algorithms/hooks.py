@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..base.errors import UserError
 from ..base.tensors import Tensors
-from . import kind_of
+from . import KINDS
 from .aggregate import unlike
 from .interface import Algorithm, Server
 
@@ -37,7 +37,7 @@ def own_mistakes(algorithm: Algorithm) -> Iterator[None]:
         hook, where = place
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise UserError(
-            f"The algorithm {kind_of(algorithm)} failed in {hook}() at {where} ({reason}); {WHAT_NOW}."
+            f"The algorithm {KINDS.kind_of(type(algorithm))} failed in {hook}() at {where} ({reason}); {WHAT_NOW}."
         ) from error
 
 
@@ -84,4 +84,4 @@ def checked_weights(algorithm: Algorithm, hook: str, returned: Any, expected: Te
 
 
 def _wrong(algorithm: Algorithm, hook: str, what: str) -> UserError:
-    return UserError(f"The algorithm {kind_of(algorithm)} gave back from {hook}() {what}; {WHAT_NOW}.")
+    return UserError(f"The algorithm {KINDS.kind_of(type(algorithm))} gave back from {hook}() {what}; {WHAT_NOW}.")

@@ -16,15 +16,15 @@ from typer.core import TyperGroup
 
 from ..algorithms import KINDS as ALGORITHMS
 from ..base import interrupts
-from ..base.config import Plain, describe, parse_assignments, read_toml, write_toml
+from ..base.config import Plain, describe, parse_assignments, write_toml
 from ..base.errors import UserError, exists
 from ..base.version import VERSION
 from ..data import KNOWN, check_name, image_size, load, whereabouts
 from ..report.cards import first_line
 from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run
-from ..runs import export as deploy
+from ..runs import export as models
 from ..runs.experiment import split_data
-from ..runs.record import CONFIG, Record, open_run
+from ..runs.record import CONFIG, Record, open_run, read_settings
 from ..runs.rounds import roll_back
 from ..runs.settings import Settings, make_settings
 from ..runs.simulate import OWN_MODEL
@@ -183,7 +183,7 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
 def _split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
     """[CONFIG.toml] [KEY=VALUE …] -> the file's settings, the words without `out`, and what `out` says."""
     from_file = bool(words) and "=" not in words[0]
-    base = read_toml(Path(words[0])) if from_file else {}
+    base = read_settings(Path(words[0])) if from_file else {}
     rest = words[1:] if from_file else words
     chosen = [base.pop("out")] if "out" in base else []
     chosen += [word.removeprefix("out=") for word in rest if word.startswith("out=")]
@@ -309,7 +309,7 @@ def export(
 
     Example: `rebafl export runs/a --onnx`
     """
-    for path in deploy.export(deploy.from_run(run), to or run / "export", onnx):
+    for path in models.export_model(models.model_of_run(run), to or run / "export", onnx):
         out.print(Text(str(path)), soft_wrap=True)
 
 
@@ -325,8 +325,8 @@ def predict(
 
     Example: `rebafl predict runs/a shoe.png shirt.png --prior 0.3,0.1,0.1,0.1,0.1,0.1,0.05,0.05,0.05,0.05`
     """
-    model = deploy.load(run) if (run / deploy.DESCRIPTION).exists() else deploy.from_run(run)
-    rows = deploy.predict(
+    model = models.load_model(run) if (run / models.DESCRIPTION).exists() else models.model_of_run(run)
+    rows = models.predict(
         model, images, _numbers(prior, "--prior"), _numbers(trained_prior, "--trained-prior")
     ).tolist()
     if as_json:
@@ -395,8 +395,13 @@ def list_datasets() -> None:
     table = Table("name", "what", "where")
     for known in KNOWN.values():
         table.add_row(known.name, known.about, whereabouts(known))
+    for name, address in KNOWN.installed().items():
+        table.add_row(Text(name), "of another package", Text(address))
     show(table)
-    out.print("Or your own: dataset=FILE.npz (x_train y_train x_test y_test) or dataset=FOLDER of class folders.")
+    out.print(
+        "Or your own: dataset=FILE.npz (x_train y_train x_test y_test), dataset=FOLDER of class folders, "
+        "or dataset=module:function."
+    )
 
 
 data_app.command("list", help=list_datasets.__doc__)(list_datasets)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from ..base.errors import UserError
 from ..base.files import cache_folder
+from ..base.kinds import Kinds, no_function
 from . import fetch, formats
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
 
@@ -55,8 +55,6 @@ class Known:
     sources: tuple[Source, ...] = ()
     embedded: str | None = None
     part_of: Known | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the paper uses for it, where that differs from the general defaults."""
 
 
 FASHION_CLASSES = (
@@ -128,7 +126,6 @@ CIFAR_10 = Known(
             formats.read_tfjs_cifar,
         ),
     ),
-    settings={"model": {"kind": "cifar-cnn"}, "training": {"lr": 0.02, "transform": "crop-flip"}},
 )
 CIFAR_MINI = Known(
     name="cifar-mini",
@@ -138,11 +135,15 @@ CIFAR_MINI = Known(
     mean=CIFAR_10.mean,
     std=CIFAR_10.std,
     part_of=CIFAR_10,
-    settings=CIFAR_10.settings,
 )
 MINI_SIZES = {"train": 600, "test": 100}  # images of each class
 
-KNOWN = {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10, CIFAR_MINI)}
+KNOWN: Kinds[Known] = Kinds(
+    "dataset",
+    {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10, CIFAR_MINI)},
+    no_function("data set"),
+    form="module:function, or the path of an .npz or of a folder of class folders",
+)
 
 
 def data_folder() -> Path:

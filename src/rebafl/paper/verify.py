@@ -25,7 +25,7 @@ from ..runs.experiment import Say
 from ..runs.origin import OWN_CODE, latest, own_code
 from ..runs.record import Record, open_run
 from ..runs.rounds import FEDERATION
-from ..runs.settings import Settings, flatten, make_settings
+from ..runs.settings import Settings, flatten, stored_settings
 from ..runs.simulate import OWN_MODEL, simulate
 from .items import Item, Scale, cells_of
 from .results import curves_of, file_of, read_file, seeds_kept
@@ -122,7 +122,7 @@ def _directory(path: Path) -> Kept:
     lines = record.rounds()
     if not lines:
         raise UserError(f"{path} has no finished round yet; go on with: rebafl run out={path}.")
-    return Kept(path, make_settings(record.config()), record.environment(), _by_name(lines), _by_name, record)
+    return Kept(path, stored_settings(record.config()), record.environment(), _by_name(lines), _by_name, record)
 
 
 def _file(path: Path) -> Kept:
@@ -130,7 +130,7 @@ def _file(path: Path) -> Kept:
         result = read_file(path)
     except ValueError as error:
         raise UserError(f"{path} is neither a run directory nor a result file ({error}).") from None
-    return Kept(path, make_settings(result.settings), result.environment, result.curves, curves_of)
+    return Kept(path, stored_settings(result.settings), result.environment, result.curves, curves_of)
 
 
 def _by_name(lines: Sequence[RoundLine]) -> Curves:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..algorithms.interface import Training
 from ..base.config import describe
-from ..models.choice import ModelChoice
-from ..population import participation, partition
-from ..runs.settings import SECTIONS, Settings
+from ..runs.settings import KINDS, SECTIONS, TYPES, Settings
 
 
 def settings_page() -> str:
     """All settings but the algorithms', which have pages of their own."""
     top = [each for each in describe(Settings) if each.name not in SECTIONS]
     parts = ["### The run\n\n" + _table([(each.name, each.default, each.about) for each in top])]
-    parts.append("### `training`\n\n" + _rows("training", Training))
-    parts.append("### `model`\n\n" + _rows("model", ModelChoice))
-    parts.append("### `partition`\n\n" + _kinds("partition", partition.KINDS))
-    parts.append("### `participation` and `delivery`\n\n" + _kinds("participation", participation.KINDS))
+    for section, title in _titles().items():
+        rows = _kinds(section, KINDS[section]) if section in KINDS else _rows(section, TYPES[section])
+        parts.append(f"### {title}\n\n{rows}")
     return "\n\n".join(parts)
+
+
+def _titles() -> dict[str, str]:
+    """Sections of one type share a table; each by its first name."""
+    alike = {type_: [name for name in SECTIONS if TYPES[name] is type_] for type_ in TYPES.values()}
+    return {names[0]: " and ".join(f"`{n}`" for n in names) for names in alike.values() if names != ["algorithm"]}
 
 
 def _kinds(section: str, kinds: Mapping[str, type]) -> str:

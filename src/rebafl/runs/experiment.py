@@ -19,7 +19,7 @@ from ..base.tensors import Tensors
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
-from ..population.partition import Indices, Split
+from ..population.partition import Indices, Split, split_by
 from ..training.client_work import Work
 from ..training.loop import fit
 from .origin import own_code
@@ -67,7 +67,7 @@ def split_data(
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
     data = data or datasets.load(settings.dataset, say)
-    split = settings.partition.split(data.y_train.numpy(), len(data.classes), settings.seed)
+    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
     return data, split, _warnings(data, split)
 
 
@@ -81,6 +81,7 @@ def prepare(
     settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
 ) -> Experiment:
     """Load the data, split it and build the model; every impossible request is refused here."""
+    code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model)
     net = work.make_net()
@@ -95,7 +96,7 @@ def prepare(
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
         _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
-        own_code(settings, model),
+        code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
     return experiment

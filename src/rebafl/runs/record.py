@@ -34,6 +34,7 @@ from ..base.files import ASIDE, LOCK, append, locked, sha256, sync, write_named,
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors, save, unpack
 from .events import RoundLine
+from .settings import complete
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
 SETTINGS_DIGEST = "settings_sha256"  # in environment.json
@@ -135,14 +136,14 @@ class Record:
         write_whole(self.path / CONFIG, f"{text}# sha256 of the lines above: {sha256(text.encode())}\n".encode())
 
     def config(self) -> Plain:
-        """The settings as they were written; a line that was changed by hand or by accident is noticed."""
+        """All settings, brought up to date; a line that was changed by hand or by accident is noticed."""
         values = read_toml(self.path / CONFIG)
         text = (self.path / CONFIG).read_text(encoding="utf-8")
         if (last_line := CONFIG_DIGEST.search(text)) and last_line[1] != sha256(text[: last_line.start()].encode()):
             raise UserError(f"{self.path / CONFIG} was changed; restore it, and give other settings as words instead.")
         if not last_line and self.begun and self._manifest().rounds:
             raise self._damaged(CONFIG, "its last line, the digest, is gone")
-        return values
+        return complete(values)
 
     def environment(self) -> dict[str, Any]:
         try:
@@ -383,6 +384,12 @@ def open_run(path: Path) -> Record:
     if not exists(path / CONFIG):
         raise UserError(f"{path} holds no run: it has no {CONFIG}.")
     return Record(path)
+
+
+def read_settings(path: Path) -> Plain:
+    """A settings file: one that was written by hand, or that of a run, by whatever version."""
+    values = read_toml(path)
+    return complete(values) if CONFIG_DIGEST.search(path.read_text(encoding="utf-8")) else values
 
 
 def _mark_of(states: Iterable[ClientState]) -> int:

@@ -21,7 +21,7 @@ from .events import ClientsTrained, Listener, RunStarted, nobody
 from .experiment import Say, prepare
 from .record import Record
 from .rounds import Checks, Run, check_same, open_record
-from .settings import Settings, make_settings
+from .settings import Settings, make_settings, resumed_settings
 
 OWN_MODEL = "python"
 
@@ -37,16 +37,16 @@ def simulate(
 ) -> Record:
     """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds.
 
-    `data` (see `rebafl.data.from_torch`) and `model` (a callable that makes one) take the place of what
+    `data` (see `rebafl.from_torch`) and `model` (a callable that makes one) take the place of what
     `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
     """
+    record = Record(Path(out))
     if not isinstance(settings, Settings):
-        settings = make_settings(settings)
+        settings = resumed_settings(record.config(), settings) if record.begun else make_settings(settings)
     if data is not None:
         settings = replace(settings, dataset=data.name)
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
-    record = Record(Path(out))
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)
