@@ -14,6 +14,7 @@ PUBLIC = {
     "Settings", "make_settings", "simulate", "UserError", "__version__",
     # an algorithm
     "Algorithm", "Batch", "Client", "Context", "Costs", "Sent", "Server", "Task", "Training", "Upload",
+    "ClientsTrained", "RoundLine", "RunStarted",
     "gradients", "moved", "parameters", "weighted_mean",
     # data, models, who holds what and who is there
     "Classifier", "Data", "from_arrays", "from_torch", "Partition", "Split", "Participation",

@@ -18,6 +18,7 @@ from .data import Data, from_arrays, from_torch
 from .models.contract import Classifier
 from .population.participation import Participation
 from .population.partition import Partition, Split
+from .runs.events import ClientsTrained, RoundLine, RunStarted
 from .runs.export import export_model, load_model, model_of_run, predict
 from .runs.settings import Settings, make_settings
 from .runs.simulate import simulate
@@ -27,11 +28,14 @@ __all__ = [
     "Batch",
     "Classifier",
     "Client",
+    "ClientsTrained",
     "Context",
     "Costs",
     "Data",
     "Participation",
     "Partition",
+    "RoundLine",
+    "RunStarted",
     "Sent",
     "Server",
     "Settings",

@@ -56,7 +56,7 @@ class Settings:
     rounds: Annotated[int, Field(ge=1, description="communication rounds (T)")] = 200
     seed: Annotated[int, Field(ge=0, lt=2**63, description="everything random follows from it")] = 0
     workers: Annotated[
-        int, Field(ge=0, le=512, description="worker processes; 0: one a core. Never changes a result")
+        int, Field(ge=0, le=512, description="worker processes; 0: one per core. Never changes a result")
     ] = 0
     engine: Annotated[
         Where, Field(description="clients train in processes here, or as Ray tasks. Never changes a result")
