@@ -10,6 +10,8 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal  # tests that wait for others leave a core idle
+
 PEERS := flower pfl fedlab
 .PHONY: demo demo-check test check chaos lint docs install bench bench-peers clean
 
@@ -22,11 +24,11 @@ demo-check: demo
 	cmp demo/curves.png docs/demo.png
 
 test: lint
-	$(BIN)/pytest --cov --cov-report=
+	$(PYTEST) --cov --cov-report=
 	@echo "Coverage: $$($(BIN)/coverage report) % of the lines"
 
 check: lint
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # some six minutes; writes what docs/federation.md shows
 chaos: .venv/.installed-dev
