@@ -2,14 +2,18 @@
 # make demo-check   the same, and its picture must be docs/demo.png byte for byte
 # make bench-peers bench   how fast it is, beside the simulators one would use instead
 # make chaos  a federation whose machines are killed all the time, and what was left of it
-# make test   set-up, lint, types and the whole test suite
+# make test   set-up, lint, types, the whole test suite and how much of the code it runs
+# make check  the same without slow tests
+# make docs   the documentation as a site: site/index.html
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal  # tests that wait for others leave a core idle
+
 PEERS := flower pfl fedlab
-.PHONY: demo demo-check test check chaos lint install bench bench-peers clean
+.PHONY: demo demo-check test check chaos lint docs install bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
@@ -20,10 +24,11 @@ demo-check: demo
 	cmp demo/curves.png docs/demo.png
 
 test: lint
-	$(BIN)/pytest
+	$(PYTEST) --cov --cov-report=
+	@echo "Coverage: $$($(BIN)/coverage report) % of the lines"
 
 check: lint
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # some six minutes; writes what docs/federation.md shows
 chaos: .venv/.installed-dev
@@ -34,6 +39,11 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# offline; a warning (a link that leads nowhere, a page that is not in the menu) is an error
+docs: .venv/.installed-dev
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --write-all -d site/.doctrees docs site
+	@echo "site/index.html"
 
 install: .venv/.installed-dev
 
@@ -62,4 +72,4 @@ bench-peers: $(PEERS:%=.bench/%/.installed)
 	@touch $@
 
 clean:
-	rm -rf .venv .bench demo chaos .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench demo chaos site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rebafl import algorithms
-from rebafl.algorithms import KINDS, kind_of, known
+from rebafl.algorithms import KINDS
 from rebafl.base.config import parse_assignments
 from rebafl.base.errors import UserError
 from rebafl.base.rng import torch_stream
@@ -73,13 +72,13 @@ def test_the_own_algorithm_of_the_documents_runs_and_resumes(example, tmp_path, 
 def test_what_is_no_algorithm_is_refused():
     for name in ("math:pi", "nowhere:X", "rebafl.algorithms.interface:Nothing"):
         with pytest.raises(UserError, match="algorithm"):
-            known(name)
-    assert kind_of(KINDS["moon"]()) == "moon"
+            KINDS.find(name)
+    assert KINDS.kind_of(KINDS["moon"]) == "moon"
 
 
 def test_a_name_from_an_entry_point_is_found(example, monkeypatch):
-    points = EntryPoints([EntryPoint("tired-clients", "decay:TiredClients", algorithms.GROUP)])
-    monkeypatch.setattr(algorithms, "entry_points", lambda **chosen: points.select(**chosen))
+    points = EntryPoints([EntryPoint("tired-clients", "decay:TiredClients", "rebafl.algorithms")])
+    monkeypatch.setattr("rebafl.base.kinds.entry_points", lambda **chosen: points.select(**chosen))
     settings = make_settings({"algorithm": "tired-clients"})
     assert settings.plain()["algorithm"]["rate"] == 0.9
     assert settings.plain()["algorithm"]["kind"] == "tired-clients"

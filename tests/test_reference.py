@@ -25,7 +25,7 @@ from torch.utils.data import TensorDataset
 
 from rebafl.base.rng import generator
 from rebafl.data import Data, from_torch, load
-from rebafl.models.choice import BUILT_IN
+from rebafl.models.choice import KINDS
 from rebafl.models.contract import Classifier
 from rebafl.runs.experiment import Experiment, prepare
 from rebafl.runs.settings import make_settings
@@ -200,7 +200,7 @@ def run_package(settings: dict[str, Any], data: Data, first: Weights, dtype: tor
     """Run the package in this precision, from the weights that it starts from in float32."""
 
     def same_start(shape: tuple[int, ...], classes: int) -> Classifier:
-        net = BUILT_IN[settings.get("model", "fashion-cnn")](shape, classes)
+        net = KINDS[settings.get("model", "fashion-cnn")](shape, classes)
         net.load_state_dict(first)
         assert isinstance(net, Classifier)
         return net

@@ -94,7 +94,7 @@ def test_torch_that_computed_before_is_noticed_once_and_recorded():
     late = "import os, torch; torch.ones(3) + 1; del os.environ['ATEN_CPU_CAPABILITY']; import rebafl\n"
     (bits, *_), said = in_new_process(late + FACTS, ATEN_CPU_CAPABILITY="default")
     assert bits.startswith("torch DEFAULT")
-    assert said.count("torch had computed before rebafl was imported, and goes on with ATen DEFAULT") == 1
+    assert said.count("torch had computed before rebafl was imported, and keeps using ATen DEFAULT") == 1
     (bits, *_), said = in_new_process("import torch\n" + FACTS)
     assert "portable" in bits, "imported, but it has not computed yet"
     assert said == ""

@@ -23,21 +23,21 @@ from support.toy import TinyNet, run_toy
 @pytest.fixture
 def exported(tmp_path, toy):
     run_toy(tmp_path / "run", toy, model=TinyNet, rounds=1)
-    model = deploy.from_run(tmp_path / "run", TinyNet)
+    model = deploy.model_of_run(tmp_path / "run", TinyNet)
     # a folder names its model, so one that can be made again by name
     net = make_net(ModelChoice(kind="mlp"), (6,), 4, 0)
-    deploy.export(replace(model, net=net, choice=ModelChoice(kind="mlp")), tmp_path / "e")
+    deploy.export_model(replace(model, net=net, choice=ModelChoice(kind="mlp")), tmp_path / "e")
     return tmp_path / "e"
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 def test_every_flipped_bit_of_an_export_is_noticed(exported, name):
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
     whole = (exported / name).read_bytes()
     for damaged in flips(whole, 100):
         (exported / name).write_bytes(damaged)
         with pytest.raises(UserError, match=rf"{re.escape(name)}.*rebafl export") as error:
-            deploy.load(exported)
+            deploy.load_model(exported)
         assert "\n" not in str(error.value)
 
 
@@ -45,16 +45,16 @@ def test_an_export_of_an_earlier_version_is_read_and_one_that_lost_its_digest_is
     found, _ = unseal((exported / "model.json").read_bytes())
     (exported / "model.json").write_text(json.dumps(found))
     with pytest.raises(UserError, match="weights_sha256"):
-        deploy.load(exported)
+        deploy.load_model(exported)
     del found["weights_sha256"]
     (exported / "model.json").write_text(json.dumps(found, indent=2))
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
 
 
 def test_an_export_that_was_killed_can_be_made_again(exported):
     (exported / "model.json.aside").write_bytes(b"half")
-    deploy.export(deploy.load(exported), exported)
-    assert deploy.load(exported).classes == ("0", "1", "2", "3")
+    deploy.export_model(deploy.load_model(exported), exported)
+    assert deploy.load_model(exported).classes == ("0", "1", "2", "3")
 
 
 DATA = datasets.load("fashion-mini")
@@ -69,7 +69,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(run):
-    return deploy.from_run(run.path)
+    return deploy.model_of_run(run.path)
 
 
 def test_the_model_is_the_one_that_was_scored(run, model):
@@ -78,9 +78,9 @@ def test_the_model_is_the_one_that_was_scored(run, model):
 
 
 def test_export_and_load_give_the_same_numbers(model, tmp_path, capsys):
-    files = deploy.export(model, tmp_path / "e")
+    files = deploy.export_model(model, tmp_path / "e")
     assert sorted(path.name for path in files) == ["load_model.py", "model.json", "model.safetensors"]
-    again = deploy.load(tmp_path / "e")
+    again = deploy.load_model(tmp_path / "e")
     assert torch.equal(again.logits(DATA.x_test[:50]), model.logits(DATA.x_test[:50]))
     runpy.run_path(str(tmp_path / "e" / "load_model.py"))
     assert "Ankle boot" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_export_and_load_give_the_same_numbers(model, tmp_path, capsys):
 @pytest.mark.slow
 def test_onnx_takes_pixels_and_gives_the_same_probabilities(model, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    deploy.export(model, tmp_path / "e", onnx=True)
+    deploy.export_model(model, tmp_path / "e", onnx=True)
     session = onnxruntime.InferenceSession(str(tmp_path / "e" / "model.onnx"))
     pixels = DATA.x_test[:7].permute(0, 3, 1, 2).float().numpy()
     (found,) = session.run(None, {"pixels": pixels})
@@ -125,15 +125,15 @@ def test_priors_that_are_none(prior):
 
 def test_what_is_no_export(tmp_path, model, toy):
     with pytest.raises(UserError, match="exported model"):
-        deploy.load(tmp_path)
-    deploy.export(model, tmp_path / "e")
+        deploy.load_model(tmp_path)
+    deploy.export_model(model, tmp_path / "e")
     (tmp_path / "e" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="exported model"):
-        deploy.load(tmp_path / "e")
+        deploy.load_model(tmp_path / "e")
     run_toy(tmp_path / "own", toy)
     with pytest.raises(UserError, match="from Python"):
-        deploy.from_run(tmp_path / "own")
-    assert deploy.from_run(tmp_path / "own", TinyNet).classes == ("0", "1", "2", "3")
+        deploy.model_of_run(tmp_path / "own")
+    assert deploy.model_of_run(tmp_path / "own", TinyNet).classes == ("0", "1", "2", "3")
 
 
 def run_npz(folder):
@@ -147,9 +147,9 @@ def test_the_data_set_is_not_needed_to_predict(tmp_path):
     arrays = {f"{k}_{p}": getattr(DATA, f"{k}_{p}").numpy()[:200] for k in "xy" for p in ("train", "test")}
     np.savez(tmp_path / "d.npz", **arrays)
     run = run_npz(tmp_path)
-    before = deploy.from_run(run.path).logits(DATA.x_test[:3])
+    before = deploy.model_of_run(run.path).logits(DATA.x_test[:3])
     (tmp_path / "d.npz").unlink()
-    assert torch.equal(deploy.from_run(run.path).logits(DATA.x_test[:3]), before)
+    assert torch.equal(deploy.model_of_run(run.path).logits(DATA.x_test[:3]), before)
 
 
 def test_a_model_of_floating_point_arrays_refuses_image_files(tmp_path):
@@ -157,11 +157,11 @@ def test_a_model_of_floating_point_arrays_refuses_image_files(tmp_path):
     np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
     run = run_npz(tmp_path)
     with pytest.raises(UserError, match="arrays of numbers"):
-        deploy.predict(deploy.from_run(run.path), [tmp_path / "x.png"])
+        deploy.predict(deploy.model_of_run(run.path), [tmp_path / "x.png"])
 
 
 def test_an_export_does_not_overwrite_other_things(tmp_path, model):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"notes\.txt"):
-        deploy.export(model, tmp_path)
+        deploy.export_model(model, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -11,7 +11,7 @@ from rebafl.algorithms.interface import Client, Sent, Server, Task, Training
 from rebafl.base.rng import generator, torch_stream
 from rebafl.base.tensors import Tensors
 from rebafl.models.contract import weights_of
-from rebafl.training.loop import train
+from rebafl.training.loop import train, unchanged
 from support.toy import TinyNet, run_toy
 
 
@@ -50,7 +50,7 @@ def make_client(toy, client, state, training, balanced=False):
     )
 
 
-def federation(toy, algorithm, rounds=ROUNDS, clients=5, training=None, lost=(), balanced=False):
+def federation(toy, algorithm, rounds=ROUNDS, clients=5, training=None, lost=(), balanced=False, outgoing=unchanged):
     """Yield (server, client states, uploads) after each round; client r mod 5 is away in round r."""
     training = training or Training(epochs=2, batch=7, lr=0.05, momentum=0.5, weight_decay=1e-3)
     with torch_stream(0, "model"):
@@ -64,7 +64,7 @@ def federation(toy, algorithm, rounds=ROUNDS, clients=5, training=None, lost=(),
             if client == round % clients:
                 continue
             own = make_client(toy, client, states.get(client), training, balanced)
-            upload, after = train(net, algorithm, sent, own)
+            upload, after = train(net, algorithm, sent, own, outgoing)
             if (round, client) not in lost:
                 uploads.append(upload)
                 states[client] = after

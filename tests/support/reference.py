@@ -10,7 +10,7 @@ from torch import Tensor
 C = 10  # classes
 
 
-LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.5, 5e-4  # settled question 5
+LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.5, 5e-4  # docs/decisions.md, question 5
 
 
 EPS, MU = 0.01, 0.1

@@ -52,9 +52,9 @@ def refusal(
     counts = upload.counts
     if counts.shape != (classes,) or counts.dtype != torch.int64:
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
-    each = counts.tolist()  # Python's numbers: a sum of int64 may overflow to something harmless
-    if min(each) < 0 or not 0 < sum(each) <= most_samples:
-        return f"impossible class counts {each}"
+    numbers = counts.tolist()  # Python's own: a sum of int64 may overflow to something harmless
+    if min(numbers) < 0 or not 0 < sum(numbers) <= most_samples:
+        return f"impossible class counts {numbers}"
     if reason := mismatch(upload.change, change, most_value):
         return f"weights: {reason}"
     if most_norm < math.inf and (norm := euclidean_norm(upload.change)) > most_norm:
@@ -63,26 +63,26 @@ def refusal(
     return f"shared values: {reason}" if reason else None
 
 
-def mismatch(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], most_value: float = math.inf) -> str | None:
+def mismatch(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], most_value: float = math.inf) -> str | None:
     """How some tensors differ from what they should look like, or None; all must be finite, and not too large."""
-    return unlike(found, expected) or not_finite(found) or _too_large(found, most_value)
+    return unlike(tensors, expected) or not_finite(tensors) or _too_large(tensors, most_value)
 
 
-def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+def unlike(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
     """How some tensors differ in names, shapes or types from what they should look like, or None."""
-    if names := sorted(found.keys() ^ expected.keys()):
+    if names := sorted(tensors.keys() ^ expected.keys()):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"missing or unknown {', '.join(names[:3])}{more}"
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         like = expected[name]
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
             return f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}"
     return None
 
 
-def not_finite(found: Mapping[str, Tensor]) -> str | None:
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """Which of some tensors is not finite, or None."""
-    return next((f"{name} holds NaN or infinity" for name, tensor in found.items() if not _finite(tensor)), None)
+    return next((f"{name} holds NaN or infinity" for name, tensor in tensors.items() if not _finite(tensor)), None)
 
 
 def _finite(tensor: Tensor) -> bool:
@@ -93,11 +93,11 @@ def _finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
-def _too_large(found: Mapping[str, Tensor], most_value: float) -> str | None:
+def _too_large(tensors: Mapping[str, Tensor], most_value: float) -> str | None:
     """Which of some tensors holds a value beyond a bound, or None."""
     if most_value == math.inf:
         return None
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.numel() and (largest := max(abs(float(end)) for end in tensor.aminmax())) > most_value:
             return f"{name} holds a value of {largest:.4g}, more than {most_value:.4g}"
     return None
@@ -105,7 +105,7 @@ def _too_large(found: Mapping[str, Tensor], most_value: float) -> str | None:
 
 def euclidean_norm(tensors: Mapping[str, Tensor]) -> float:
     """The Euclidean norm of all these tensors as one vector."""
-    return math.sqrt(math.fsum(float(each.to(torch.float64).square().sum()) for each in tensors.values()))
+    return math.sqrt(math.fsum(float(tensor.to(torch.float64).square().sum()) for tensor in tensors.values()))
 
 
 def weighted_mean(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensors:
@@ -117,8 +117,8 @@ def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights
     """The same for one name: one tensor at a time is looked at, which may lie on the disk until then."""
     total = float(sum(weights))
     mean: Tensor | None = None
-    for each, weight in zip(tensors, weights, strict=True):
-        tensor = each[name]
+    for group, weight in zip(tensors, weights, strict=True):
+        tensor = group[name]
         if mean is None:
             mean = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
         for into, part in in_blocks(mean, tensor):
@@ -146,4 +146,4 @@ def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     The first must be contiguous, if it is to be written to.
     """
     flat = [tensor.reshape(-1) for tensor in tensors]
-    return zip(*(torch.split(each, BLOCK) for each in flat), strict=True)
+    return zip(*(torch.split(vector, BLOCK) for vector in flat), strict=True)

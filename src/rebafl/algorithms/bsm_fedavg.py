@@ -14,7 +14,7 @@ class BsmFedAvg(Algorithm):
 
     name = "bsm-fedavg"
     paper = "Chen & Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, 2022"
-    costs = Costs(compute="one addition a logit")
+    costs = Costs(compute="one addition per logit")
 
     def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
         return Context(sent, client, {"prior": log_prior(client.counts, eps=0.0)})

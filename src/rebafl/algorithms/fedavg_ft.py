@@ -18,7 +18,7 @@ class FedAvgFT(Algorithm):
     costs = Costs(compute="training of the head at the server, on images of its own")
 
     samples: Annotated[int, Field(ge=1, description="images of each class at the server, none of them a client's")] = 30
-    epochs: Annotated[int, Field(ge=1, description="passes over them a round")] = 5
+    epochs: Annotated[int, Field(ge=1, description="passes over them per round")] = 5
     lr: Annotated[float, Field(gt=0, description="learning rate of the tuning")] = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of the tuning")] = 0.5
 

@@ -24,7 +24,7 @@ class FedDyn(Algorithm):
 
     name = "feddyn"
     paper = "Acar et al., Federated Learning Based on Dynamic Regularization, 2021"
-    costs = Costs("s_i, as large as the model", "none", "three additions a weight and step")
+    costs = Costs("s_i, as large as the model", "none", "three additions per weight and step")
 
     alpha: Annotated[float, Field(gt=0, description="strength of the pull; the ReBaFL authors' code has 1e-4")] = 0.01
 
@@ -53,8 +53,8 @@ class FedDyn(Algorithm):
         share = len(uploads) / clients
         h = moved(old, {name: change[name] for name in old}, -self.alpha * share)
         mean = moved(server.weights, change)
-        cloud = moved(mean, {name: each.to(torch.float64) for name, each in h.items()}, -1 / self.alpha)
-        state = {H + name: each for name, each in h.items()} | {MEAN + name: each for name, each in mean.items()}
+        cloud = moved(mean, {name: tensor.to(torch.float64) for name, tensor in h.items()}, -1 / self.alpha)
+        state = {H + name: t for name, t in h.items()} | {MEAN + name: t for name, t in mean.items()}
         return Server(cloud, state)
 
     def evaluated(self, server: Server) -> Tensors:

@@ -17,7 +17,7 @@ class FedLC(Algorithm):
 
     name = "fedlc"
     paper = "Zhang et al., Federated Learning with Label Distribution Skew via Logits Calibration, 2022"
-    costs = Costs(compute="one addition a logit")
+    costs = Costs(compute="one addition per logit")
 
     tau: Annotated[float, Field(ge=0, description="size of the margins")] = 1.0
 

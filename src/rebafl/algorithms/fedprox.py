@@ -15,7 +15,7 @@ class FedProx(Algorithm):
 
     name = "fedprox"
     paper = "Li et al., Federated Optimization in Heterogeneous Networks, 2020"
-    costs = Costs(compute="one subtraction a weight and step")
+    costs = Costs(compute="one subtraction per weight and step")
 
     mu: Annotated[float, Field(ge=0, description="strength of the pull")] = 0.001
 

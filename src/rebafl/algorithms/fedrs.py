@@ -18,7 +18,7 @@ class FedRS(Algorithm):
 
     name = "fedrs"
     paper = "Li & Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, 2021"
-    costs = Costs(compute="one multiplication a logit")
+    costs = Costs(compute="one multiplication per logit")
 
     alpha: Annotated[float, Field(ge=0, le=1, description="scale of missing classes' logits")] = 0.5
 

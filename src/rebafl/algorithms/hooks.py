@@ -1,6 +1,6 @@
 """What if an algorithm's own code is wrong? A hook that raises, or gives back something else, is one sentence.
 
-A client's hooks may fail alone: its upload is refused, and the round goes on. What fails at the server would fail
+A client's hooks may fail alone: its upload is refused, and the round continues. What fails at the server would fail
 in every round, so the run ends there; finished rounds are kept.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..base.errors import UserError
 from ..base.tensors import Tensors
 from ..base.words import one_line
-from . import kind_of
+from . import KINDS
 from .aggregate import unlike
 from .interface import Algorithm, Server
 
@@ -36,8 +36,9 @@ def own_mistakes(algorithm: Algorithm) -> Iterator[None]:
         if (place := _place(error, algorithm)) is None:
             raise
         hook, where = place
+        kind = KINDS.kind_of(type(algorithm))
         raise UserError(
-            f"The algorithm {kind_of(algorithm)} failed in {hook}() at {where} ({one_line(error)}); {WHAT_NOW}."
+            f"The algorithm {kind} failed in {hook}() at {where} ({one_line(error)}); {WHAT_NOW}."
         ) from error
 
 
@@ -59,29 +60,29 @@ def checked_server(algorithm: Algorithm, hook: str, after: Any, before: Server) 
     if not isinstance(after, Server):
         raise _wrong(algorithm, hook, f"a {type(after).__name__} where a Server is needed")
     for part in ("weights", "state"):
-        found, expected = checked_tensors(algorithm, hook, getattr(after, part)), getattr(before, part)
-        if reason := unlike(found, expected):
+        tensors, expected = checked_tensors(algorithm, hook, getattr(after, part)), getattr(before, part)
+        if reason := unlike(tensors, expected):
             raise _wrong(algorithm, hook, f"other {part} than it was given: {reason}")
     return after
 
 
-def checked_tensors(algorithm: Algorithm, hook: str, found: Any) -> Tensors:
+def checked_tensors(algorithm: Algorithm, hook: str, returned: Any) -> Tensors:
     """What a hook gave back, if it is tensors by name."""
-    if not isinstance(found, Mapping):
-        raise _wrong(algorithm, hook, f"a {type(found).__name__} where tensors by name are needed")
-    for name, value in found.items():
+    if not isinstance(returned, Mapping):
+        raise _wrong(algorithm, hook, f"a {type(returned).__name__} where tensors by name are needed")
+    for name, value in returned.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise _wrong(algorithm, hook, f"a {type(value).__name__} for {name!r} where a tensor is needed")
-    return dict(found)
+    return dict(returned)
 
 
-def checked_weights(algorithm: Algorithm, hook: str, found: Any, expected: Tensors) -> Tensors:
+def checked_weights(algorithm: Algorithm, hook: str, returned: Any, expected: Tensors) -> Tensors:
     """What a hook gave back as the model's weights, if it is them by names, shapes and types."""
-    weights = checked_tensors(algorithm, hook, found)
+    weights = checked_tensors(algorithm, hook, returned)
     if reason := unlike(weights, expected):
         raise _wrong(algorithm, hook, f"other weights than the model has: {reason}")
     return weights
 
 
 def _wrong(algorithm: Algorithm, hook: str, what: str) -> UserError:
-    return UserError(f"The algorithm {kind_of(algorithm)} gave back from {hook}() {what}; {WHAT_NOW}.")
+    return UserError(f"The algorithm {KINDS.kind_of(type(algorithm))} gave back from {hook}() {what}; {WHAT_NOW}.")

@@ -29,6 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..base.config import parameters
+from ..base.errors import UserError
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, extract, part_of
 from .aggregate import Upload, moved, weighted_mean
@@ -38,8 +39,8 @@ from .aggregate import Upload, moved, weighted_mean
 class Training:
     """How a client trains: plain SGD, fresh each round."""
 
-    epochs: Annotated[int, Field(ge=1, description="passes over the local data a round (E)")] = 5
-    batch: Annotated[int, Field(ge=1, description="samples a step (B)")] = 50
+    epochs: Annotated[int, Field(ge=1, description="passes over the local data per round (E)")] = 5
+    batch: Annotated[int, Field(ge=1, description="samples per step (B)")] = 50
     lr: Annotated[float, Field(gt=0, description="learning rate")] = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of SGD")] = 0.5
     weight_decay: Annotated[float, Field(ge=0, description="weight decay")] = 5e-4
@@ -132,6 +133,14 @@ def gradients(net: Classifier) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
             yield name, parameter, parameter.grad
 
 
+OLD_HOOKS = {
+    "finish": "share() and next_state()",
+    "client_state": "client_state_template()",
+    "shared": "shared_template()",
+}
+"""Hooks of version 0.1, and what took their place: a class that still defines one would be silently incomplete."""
+
+
 @parameters
 class Algorithm(ABC):
     """Every hook's default is FedAvg. A subclass overrides only what makes it different."""
@@ -139,6 +148,14 @@ class Algorithm(ABC):
     name: ClassVar[str]
     paper: ClassVar[str] = ""
     costs: ClassVar[Costs] = Costs()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if old := [hook for hook in OLD_HOOKS if hook in vars(cls)]:
+            raise UserError(
+                f"{cls.__module__}:{cls.__qualname__} defines {old[0]}(), which is called "
+                f"{OLD_HOOKS[old[0]]} now; see docs/own-algorithm.md."
+            )
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
         """What the server keeps besides the weights, before the first round."""

@@ -18,12 +18,12 @@ from .interface import Algorithm, Batch, Client, Context, Costs, Sent, Server
 class Moon(Algorithm):
     """Pulls each feature towards the received model's and away from the client's own last model's.
 
-    Both are computed once a sample and round, on untransformed inputs, and looked up by position.
+    Both are computed once per sample and round, on untransformed inputs, and looked up by position.
     """
 
     name = "moon"
     paper = "Li et al., Model-Contrastive Federated Learning, 2021"
-    costs = Costs("the client's last model", "none", "two forward passes over the local data a round")
+    costs = Costs("the client's last model", "none", "two forward passes over the local data per round")
 
     mu: Annotated[float, Field(ge=0, description="weight of the contrastive term")] = 1.0
     tau: Annotated[float, Field(gt=0, description="temperature")] = 0.5

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def class_prototypes(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The mean feature of each class, one row a class; zeros where a class has no sample."""
+    """The mean feature of each class, one row per class; zeros where a class has no sample."""
     member = F.one_hot(labels, classes).to(torch.float64)
     total = member.T @ features.to(torch.float64)
     return (total / member.sum(0).clamp(min=1).unsqueeze(1)).to(features.dtype)
@@ -37,5 +37,5 @@ def transfer_features(
 
 
 def within_class_std(features: Tensor, labels: Tensor, prototypes: Tensor) -> Tensor:
-    """The spread around the own prototype, one number a feature dimension, shared by all classes."""
+    """The spread around the own prototype, one number per feature dimension, shared by all classes."""
     return (features - prototypes[labels]).to(torch.float64).square().mean(0).sqrt().to(features.dtype)

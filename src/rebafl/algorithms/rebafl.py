@@ -30,8 +30,8 @@ class ReBaFL(Algorithm):
     paper = "Xu et al., Stabilizing and Improving Federated Learning with Non-IID Data and Client Dropout"
 
     costs = Costs(
-        communication="one feature vector a class, both ways",
-        compute="two forward passes over the local data a round; the head twice a step",
+        communication="one feature vector per class, both ways",
+        compute="two forward passes over the local data per round; the head twice per step",
     )
 
     eps: Annotated[
@@ -76,7 +76,7 @@ class ReBaFL(Algorithm):
         return Context(sent, client, own)
 
     def for_targets(self, targets: Tensor, own: Tensors, client: Client) -> Tensors:
-        """What every batch with these targets needs: a row a sample, the real ones first, then the augmented."""
+        """What every batch with these targets needs: a row per sample, the real ones first, then the augmented."""
         prior = log_prior(targets.bincount(minlength=len(client.counts)), self.eps_of(client.id))
         rows, weight = (len(targets), -1), own["prototypes"].new_ones(len(targets)) / len(targets)
         return {

@@ -21,7 +21,9 @@ class Scaffold(Algorithm):
     name = "scaffold"
     paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, 2020"
     costs = Costs(
-        "c_i, as large as the model", "c down and the change of c_i up: twice FedAvg", "two additions a weight and step"
+        "c_i, as large as the model",
+        "c down and the change of c_i up: twice FedAvg",
+        "two additions per weight and step",
     )
 
     gradient: Annotated[

@@ -35,6 +35,18 @@ Plain = dict[str, Any]
 KIND = "kind"
 
 
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """Marks a key that came later, `Annotated[float, Field(…), Added(before=0.0)]`, or a whole section of settings.
+
+    `before` is the value with which everything is computed as it was before the key came. While a key has it, the
+    key is no part of what a result is identified by; settings stored without the key mean this value, whatever the
+    default of new runs is.
+    """
+
+    before: Any
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def parameters(cls: type[T]) -> type[T]:
     """A class of named parameters: frozen, keyword-only, checked whenever one is made."""
@@ -54,13 +66,17 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         raise UserError(_explain(error, cls, values, where)) from None
 
 
-def build_kind(kinds: Mapping[str, type[T]], values: Mapping[str, Any], where: str) -> T:
-    """Make the object that `values["kind"]` names, from the other values."""
-    rest = dict(values)
-    kind = rest.pop(KIND)
-    if not isinstance(kind, str) or kind not in kinds:
-        raise UserError(f"{where}: there is no {kind!r}{choices(str(kind), kinds)}.")
-    return build(kinds[kind], rest, where)
+def declared(cls: type) -> dict[str, Any]:
+    """The keys of a `parameters` class: pydantic's account of each, with its type, default and marks."""
+    fields: dict[str, Any] = getattr(cls, "__pydantic_fields__", {})
+    return fields
+
+
+def added(cls: type) -> Plain:
+    """The keys of a `parameters` class that came later, with the values that change nothing, as plain values."""
+    fields = declared(cls).items()
+    marks = {name: [mark for mark in field.metadata if isinstance(mark, Added)] for name, field in fields}
+    return {name: _plain_value(found[0].before) for name, found in marks.items() if found}
 
 
 def plain(thing: Any) -> Plain:
@@ -106,24 +122,31 @@ def write_toml(values: Mapping[str, Any]) -> str:
 
 def parse_assignments(words: Iterable[str]) -> Plain:
     """`["rounds=5", "partition.classes=2"]` to nested plain values; what is no TOML value is a string."""
-    nested: Plain = {}
+    pairs = []
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not all(name.split(".")):
             raise UserError(f"{word!r} is not of the form KEY=VALUE, such as rounds=50.")
+        pairs.append((name, _value(text)))
+    return nested(pairs)
+
+
+def nested(pairs: Iterable[tuple[str, Any]]) -> Plain:
+    """`[("partition.clients", 5)]` as `{"partition": {"clients": 5}}`; later pairs win."""
+    values: Plain = {}
+    for name, value in pairs:
         *path, last = name.split(".")
-        table = nested
+        table = values
         for step in path:
             below = table.setdefault(step, {})
             if not isinstance(below, dict):  # algorithm=rebafl stood before algorithm.mu=0.1
                 below = table[step] = {KIND: below}
             table = below
-        value = _value(text)
         if isinstance(table.get(last), dict):  # algorithm.mu=0.1 stood before algorithm=rebafl
             table[last][KIND] = value
         else:
             table[last] = value
-    return nested
+    return values
 
 
 def import_name(name: str, where: str) -> Any:
@@ -134,6 +157,8 @@ def import_name(name: str, where: str) -> Any:
         sys.path.append(here)
     try:
         return getattr(importlib.import_module(module), attribute)
+    except UserError as error:  # what was found wrong with it while it was defined
+        raise UserError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # own code may fail in any way
         raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}).") from None
 

@@ -78,7 +78,7 @@ def pin() -> None:
             _set_here.add(name)
     if "torch" in sys.modules and (late := too_late()):
         warnings.warn(
-            f"torch had computed before rebafl was imported, and goes on with {late}: last bits differ from those "
+            f"torch had computed before rebafl was imported, and keeps using {late}: last bits differ from those "
             f"of other machines; import rebafl first, or set {NATIVE}=1 if that is as you want it.",
             stacklevel=4,
         )
@@ -107,11 +107,11 @@ def in_use() -> InUse:
 
 def too_late() -> str:
     """What is used although another was asked for; empty if nothing is."""
-    asked, found = wanted(), in_use()
+    asked, used = wanted(), in_use()
     if not asked or set_by_user(os.environ):
         return ""
-    parts = (("ATen", found.aten, AVX2), ("oneDNN", found.onednn, AVX2), ("MKL", found.mkl, asked.get(MKL, found.mkl)))
-    return ", ".join(f"{name} {used}" for name, used, right in parts if used != right)
+    parts = (("ATen", used.aten, AVX2), ("oneDNN", used.onednn, AVX2), ("MKL", used.mkl, asked.get(MKL, used.mkl)))
+    return ", ".join(f"{name} {actual}" for name, actual, right in parts if actual != right)
 
 
 def _onednn() -> str:

@@ -33,8 +33,13 @@ def datasets() -> None:
 
     Example: `rebafl datasets`
     """
-    show_table(("name", "what", "where"), [(known.name, known.about, whereabouts(known)) for known in KNOWN.values()])
-    out.print("Or your own: dataset=FILE.npz (x_train y_train x_test y_test) or dataset=FOLDER of class folders.")
+    rows = [(known.name, known.about, whereabouts(known)) for known in KNOWN.values()]
+    rows += [(name, "of another package", address) for name, address in KNOWN.installed().items()]
+    show_table(("name", "what", "where"), rows)
+    out.print(
+        "Or your own: dataset=FILE.npz (x_train y_train x_test y_test), dataset=FOLDER of class folders, "
+        "or dataset=module:function."
+    )
 
 
 @app.command("get")

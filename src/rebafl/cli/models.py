@@ -25,7 +25,7 @@ def export(
 
     Example: `rebafl export runs/a --onnx`
     """
-    for path in trained.export(trained.from_run(run), to or run / "export", onnx):
+    for path in trained.export_model(trained.model_of_run(run), to or run / "export", onnx):
         out.print(Text(str(path)), soft_wrap=True)
 
 
@@ -40,7 +40,7 @@ def predict(
 
     Example: `rebafl predict runs/a shoe.png shirt.png --prior 0.3,0.1,0.1,0.1,0.1,0.1,0.05,0.05,0.05,0.05`
     """
-    model = trained.load(run) if (run / trained.DESCRIPTION).exists() else trained.from_run(run)
+    model = trained.load_model(run) if (run / trained.DESCRIPTION).exists() else trained.model_of_run(run)
     rows = trained.predict(
         model, images, parse_numbers(prior, "--prior"), parse_numbers(trained_prior, "--trained-prior")
     ).tolist()

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ..base.config import Plain, parse_assignments, read_toml
+from ..base.config import Plain, parse_assignments
 from ..base.errors import UserError, exists
 from ..data import check_name
-from ..runs.record import CONFIG, Record
+from ..runs.record import CONFIG, Record, read_settings
 from ..runs.settings import Settings, make_settings
 from ..runs.simulate import OWN_MODEL
 
@@ -24,7 +24,7 @@ Words = Annotated[
 def split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
     """[CONFIG.toml] [KEY=VALUE …] -> the file's settings, the words without `out`, and what `out` says."""
     from_file = bool(words) and "=" not in words[0]
-    base = read_toml(Path(words[0])) if from_file else {}
+    base = read_settings(Path(words[0])) if from_file else {}
     rest = words[1:] if from_file else words
     chosen = [base.pop("out")] if "out" in base else []
     chosen += [word.removeprefix("out=") for word in rest if word.startswith("out=")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -128,24 +128,31 @@ def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
 def from_arrays(
     name: str,
     arrays: Mapping[str, npt.NDArray[np.generic]],
-    classes: tuple[str, ...] | None = None,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
+    classes: Sequence[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> Data:
-    """Checked arrays -> `Data`. Where no normalisation is given, that of the training inputs is used."""
-    count = 1 + int(max(arrays["y_train"].max(), arrays["y_test"].max()))
-    classes = classes or tuple(str(c) for c in range(count))
-    if len(classes) < count:
-        raise UserError(f"{name} has labels up to {count - 1} but only {len(classes)} classes.")
+    """A data set from `x_train`, `y_train`, `x_test` and `y_test`, with the names of its classes if there are any.
+
+    Images are (n, height, width[, channels]), bytes or numbers; vectors are (n, features). Where no normalisation,
+    `mean` and `std` by channel or feature, is given, that of the training inputs is used.
+    """
+    checked = check(arrays, name)
+    count = 1 + int(max(checked["y_train"].max(), checked["y_test"].max()))
+    names = tuple(map(str, classes or range(count)))
+    if len(names) < count:
+        raise UserError(f"{name} has labels up to {count - 1} but only {len(names)} classes.")
     if mean is None or std is None:
-        mean, std = _moments(arrays["x_train"])
-    tensors = {key: torch.from_numpy(np.require(arrays[key], requirements=["C", "W"])) for key in NAMES}
-    labels = {key: tensors[key].to(torch.int64) for key in ("y_train", "y_test")}
+        mean, std = _moments(checked["x_train"])
+    last = checked["x_train"].shape[-1]
+    if not {len(mean), len(std)} <= {1, last}:
+        raise UserError(f"{name}: mean and std need {last} numbers, one for each channel or feature, or one for all.")
+    tensors = {key: torch.from_numpy(np.require(checked[key], requirements=["C", "W"])) for key in NAMES}
     size = tuple(tensors["x_train"].shape[1:])
     shape = (size[2], size[0], size[1]) if len(size) == 3 else size
     pixels = tensors["x_train"].dtype == torch.uint8
-    inputs = Inputs(classes=classes, shape=shape, mean=mean, std=std, pixels=pixels)
-    return Data(name=name, inputs=inputs, **{**tensors, **labels})
+    inputs = Inputs(classes=names, shape=shape, mean=tuple(mean), std=tuple(std), pixels=pixels)
+    return Data(name=name, inputs=inputs, **tensors)
 
 
 def _moments(x: npt.NDArray[np.generic]) -> tuple[tuple[float, ...], tuple[float, ...]]:

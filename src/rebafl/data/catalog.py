@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from ..base.errors import UserError
 from ..base.files import cache_folder
+from ..base.kinds import Kinds, no_function
 from ..base.words import Say
 from . import fetch, formats
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
@@ -56,8 +56,6 @@ class Known:
     sources: tuple[Source, ...] = ()
     embedded: str | None = None
     part_of: Known | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the paper uses for it, where that differs from the general defaults."""
 
 
 FASHION_CLASSES = (
@@ -129,7 +127,6 @@ CIFAR_10 = Known(
             formats.read_tfjs_cifar,
         ),
     ),
-    settings={"model": {"kind": "cifar-cnn"}, "training": {"lr": 0.02, "transform": "crop-flip"}},
 )
 CIFAR_MINI = Known(
     name="cifar-mini",
@@ -139,11 +136,15 @@ CIFAR_MINI = Known(
     mean=CIFAR_10.mean,
     std=CIFAR_10.std,
     part_of=CIFAR_10,
-    settings=CIFAR_10.settings,
 )
 MINI_SIZES = {"train": 600, "test": 100}  # images of each class
 
-KNOWN = {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10, CIFAR_MINI)}
+KNOWN: Kinds[Known] = Kinds(
+    "dataset",
+    {known.name: known for known in (FASHION_MINI, FASHION_MNIST, CIFAR_10, CIFAR_MINI)},
+    no_function("data set"),
+    form="module:function, or the path of an .npz or of a folder of class folders",
+)
 
 
 def data_folder() -> Path:
@@ -165,7 +166,7 @@ def load_known(known: Known, say: Say) -> Data:
 
 
 def load_arrays(known: Known, say: Say) -> Arrays:
-    return _cached(known) or _found(known) or _fetched(known, say)
+    return _cached(known) or _in_known_places(known) or _fetched(known, say)
 
 
 def whereabouts(known: Known) -> str:
@@ -189,9 +190,9 @@ def _embedded(known: Known) -> Arrays:
 def _part(known: Known, whole: Arrays) -> Arrays:
     """The first images of each class, in their order; kept, so that the whole need not be read again."""
     arrays: Arrays = {}
-    for part, each in MINI_SIZES.items():
+    for part, size in MINI_SIZES.items():
         labels = whole[f"y_{part}"]
-        chosen = np.sort(np.concatenate([np.flatnonzero(labels == c)[:each] for c in range(len(known.classes))]))
+        chosen = np.sort(np.concatenate([np.flatnonzero(labels == c)[:size] for c in range(len(known.classes))]))
         arrays |= {f"x_{part}": whole[f"x_{part}"][chosen], f"y_{part}": labels[chosen]}
     _store(known, _verified(known, arrays, _cache_file(known)))
     return arrays
@@ -207,7 +208,7 @@ def _cached(known: Known) -> Arrays | None:
         raise UserError(f"{path} is damaged ({error}); delete it and run: rebafl data get {known.name}.") from None
 
 
-def _found(known: Known) -> Arrays | None:
+def _in_known_places(known: Known) -> Arrays | None:
     for place in known.places:
         folder = place.under(data_folder())
         if not folder.exists():
@@ -251,9 +252,11 @@ def _fetched(known: Known, say: Say) -> Arrays:
 
 
 def _verified(known: Known, arrays: Arrays, where: Path) -> Arrays:
-    found = digest(arrays)
-    if found != known.digest:
-        raise ValueError(f"{where} holds other data than {known.name}: SHA-256 {found[:12]}…, not {known.digest[:12]}…")
+    actual = digest(arrays)
+    if actual != known.digest:
+        raise ValueError(
+            f"{where} holds other data than {known.name}: SHA-256 {actual[:12]}…, not {known.digest[:12]}…"
+        )
     return arrays
 
 

@@ -31,7 +31,7 @@ class FetchError(Exception):
 
 
 def download(url: str, target: Path, show: bool = True, timeout: float = TIMEOUT) -> None:
-    """Fetch `url` into `target`, going on from what an interrupted try left in `target.part`."""
+    """Fetch `url` into `target`, resuming what an interrupted try left in `target.part`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     have = part.stat().st_size if part.exists() else 0
@@ -53,7 +53,7 @@ def download(url: str, target: Path, show: bool = True, timeout: float = TIMEOUT
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from error
     if total is not None and part.stat().st_size != total:
-        raise FetchError(f"{url}: the connection ended early; what came is kept and will be gone on with")
+        raise FetchError(f"{url}: the connection ended early; what came is kept, and the next try resumes it")
     part.replace(target)
 
 

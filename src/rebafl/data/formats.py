@@ -1,4 +1,4 @@
-"""How are the known archives decoded? One reader a format: a folder in, arrays out, nothing unpickled.
+"""How are the known archives decoded? One reader per format: a folder in, arrays out, nothing unpickled.
 
 A reader raises `FileNotFoundError` where its files are not there, and `ValueError` where they are broken.
 """

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from ..base.errors import UserError
-from .arrays import NAMES, Arrays, Data, check, from_arrays
+from .arrays import NAMES, Arrays, Data, from_arrays
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
@@ -26,7 +26,7 @@ def load_npz(path: Path) -> Data:
             names = [str(name) for name in file["classes"]] if "classes" in file.files else None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError, MemoryError) as error:
         raise UserError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from None
-    return from_arrays(str(path), check(arrays, str(path)), tuple(names) if names else None)
+    return from_arrays(str(path), arrays, tuple(names) if names else None)
 
 
 def load_folder(path: Path) -> Data:
@@ -34,20 +34,20 @@ def load_folder(path: Path) -> Data:
     train, test = path / "train", path / "test"
     if train.is_dir() and test.is_dir():
         classes = _class_folders(train)
-        if strangers := set(_class_folders(test)) - set(classes):
-            raise UserError(f"{test} has classes that {train} has not: {', '.join(sorted(strangers))}.")
+        if only_in_test := set(_class_folders(test)) - set(classes):
+            raise UserError(f"{test} has classes that {train} has not: {', '.join(sorted(only_in_test))}.")
         parts = [_read(train, classes), _read(test, classes)]
     else:
         classes = _class_folders(path)
         x, y = _read(path, classes)
         held = np.arange(len(y)) % 5 == 4
         parts = [(x[~held], y[~held]), (x[held], y[held])]
-    arrays = dict(zip(NAMES, (array for part in parts for array in part), strict=True))
-    return from_arrays(str(path), check(arrays, str(path)), tuple(classes))
+    arrays: Arrays = dict(zip(NAMES, (array for part in parts for array in part), strict=True))
+    return from_arrays(str(path), arrays, tuple(classes))
 
 
 def _class_folders(path: Path) -> list[str]:
-    names = sorted(each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    names = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
         raise UserError(f"{path} must hold at least two folders of images, one for each class.")
     return names
@@ -115,4 +115,4 @@ def from_torch(
         x = torch.stack([torch.as_tensor(x) for x, _ in pairs]).numpy()
         arrays[f"x_{part}"] = x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
         arrays[f"y_{part}"] = np.array([int(y) for _, y in pairs])
-    return from_arrays(name, check(arrays, name), tuple(classes) if classes else None)
+    return from_arrays(name, arrays, tuple(classes) if classes else None)

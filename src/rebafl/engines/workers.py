@@ -151,8 +151,8 @@ class WorkerProcesses(RemoteEngine):
 
 def _serve(channel: Channel, inherited: Sequence[Channel], work: Work) -> None:
     """A worker's life: receive, do, reply, until the process that started it is gone."""
-    for each in inherited:
-        each.close()
+    for other in inherited:
+        other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch.set_num_threads(1)

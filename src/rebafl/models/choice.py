@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import Field
 from torch import nn
 
-from ..base.config import choices, import_name, parameters
+from ..base.config import parameters
 from ..base.errors import UserError
+from ..base.kinds import Kinds, no_function
 from ..base.rng import torch_stream
+from ..base.words import one_line
 from .contract import Classifier, fit_contract
 from .networks import MLP, CifarCNN, FashionCNN
 
 Factory = Callable[..., nn.Module]
 """Called with the inputs' shape and the number of classes, or with nothing."""
 
-BUILT_IN: dict[str, Factory] = {"fashion-cnn": FashionCNN, "cifar-cnn": CifarCNN, "mlp": MLP}
+KINDS: Kinds[Factory] = Kinds(
+    "model",
+    {"fashion-cnn": FashionCNN, "cifar-cnn": CifarCNN, "mlp": MLP},
+    no_function("model"),
+    form="module:callable",
+)
 
 
 @parameters
 class ModelChoice:
-    """Which model: a name from `BUILT_IN`, or `module:callable` (own code, called with shape and classes)."""
+    """Which model: a name from `KINDS`, or `module:callable` (own code, called with shape and classes)."""
 
     kind: Annotated[str, Field(description="fashion-cnn, cifar-cnn, mlp, or module:callable")] = "fashion-cnn"
     last: Annotated[str, Field(description="for a plain module: the name of its last linear layer")] = ""
@@ -33,7 +40,7 @@ def make_net(
     choice: ModelChoice, shape: tuple[int, ...], classes: int, seed: int, own: Factory | None = None
 ) -> Classifier:
     """The initial model of a run: the same for everyone who asks with the same seed."""
-    factory = own or _factory(choice.kind)
+    factory = own or KINDS.find(choice.kind)
     with torch_stream(seed, "model"):
         try:
             module = _call(factory, shape, classes)
@@ -41,20 +48,9 @@ def make_net(
         except UserError:
             raise
         except (Exception, SystemExit) as error:  # own code may fail in any way
-            hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in BUILT_IN else ""
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in KINDS else ""
+            reason = one_line(error)
             raise UserError(f"model {choice.kind!r} does not fit inputs of shape {shape} ({reason}){hint}.") from None
-
-
-def _factory(kind: str) -> Factory:
-    if kind in BUILT_IN:
-        return BUILT_IN[kind]
-    if ":" not in kind:
-        raise UserError(f"model: there is no {kind!r}{choices(kind, BUILT_IN)}; or give module:callable.")
-    factory = import_name(kind, "model")
-    if not callable(factory):
-        raise UserError(f"model: {kind} cannot be called to make a model.")
-    return cast(Factory, factory)
 
 
 def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -82,9 +82,9 @@ def fit_contract(module: nn.Module, last: str, shape: tuple[int, ...], classes: 
         logits = net.head(features)
         whole = net(probe)
     if features.dim() != 2:
-        raise UserError(f"features() must give one vector an input; it gives shape {tuple(features.shape)[1:]}.")
+        raise UserError(f"features() must give one vector per input; it gives shape {tuple(features.shape)[1:]}.")
     if tuple(logits.shape) != (1, classes):
-        raise UserError(f"The model gives {tuple(logits.shape)[1:]} values an input; there are {classes} classes.")
+        raise UserError(f"The model gives {tuple(logits.shape)[1:]} values per input; there are {classes} classes.")
     if not torch.equal(whole if before is None else before, logits):
         where = f"its layer {last!r}" if last else "its head"
         raise UserError(

@@ -20,7 +20,7 @@ from ..base.sealed import seal, unseal
 from ..runs import measures
 from ..runs.events import RoundLine
 from ..runs.record import Record
-from ..runs.settings import Settings
+from ..runs.settings import Settings, complete
 from ..runs.tally import Tally, tally
 from .items import Cell
 
@@ -132,7 +132,7 @@ def read_file(path: Path) -> Result:
             raise ValueError("a curve is missing, or its length is not the number of rounds")
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
-    return result
+    return replace(result, settings=complete(result.settings))
 
 
 def seeds_kept(scale: str, folder: Path) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..base.errors import UserError, exists
 from ..base.rng import generator
-from ..runs.settings import make_settings
+from ..runs.settings import stored_settings
 from ..runs.verify import RecordedRun, check_repeatable, read_directory
 from .items import Item, Scale, cells_of
 from .results import curves_of, file_of, read_file, seeds_kept
@@ -25,7 +25,7 @@ def _read_result(path: Path) -> RecordedRun:
         result = read_file(path)
     except ValueError as error:
         raise UserError(f"{path} is neither a run directory nor a result file ({error}).") from None
-    return RecordedRun(path, make_settings(result.settings), result.environment, result.curves, curves_of)
+    return RecordedRun(path, stored_settings(result.settings), result.environment, result.curves, curves_of)
 
 
 def choose(items: Sequence[Item], scale: Scale, results: Path, count: int, seed: int) -> list[Path]:

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from ..base.config import parameters
 from ..base.errors import UserError
+from ..base.kinds import Kinds, address_of, explained, no_subclass
 from ..base.rng import generator
 
 Presence = npt.NDArray[np.bool_]
@@ -31,12 +32,16 @@ MOST_DRAWS = 100_000
 
 @parameters
 class Participation(ABC):
-    """Rounds count from 1. `purpose` keeps two processes of one run independent."""
+    """Who is there, as a pure function of its arguments: a run that is resumed asks again."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence: ...
+    def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
+        """A truth value for each client. Rounds count from 1.
+
+        `purpose` is "participation" or "delivery": two that are used in one run must be independent of each other.
+        """
 
 
 @parameters
@@ -191,9 +196,25 @@ def _trace(path: str, length: float) -> Columns:
             raise UserError(f"{path}: {COLUMNS}.")
 
 
-KINDS: dict[str, type[Participation]] = {
-    kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)
-}
+KINDS: Kinds[type[Participation]] = Kinds(
+    "participation",
+    {kind.name: kind for kind in (Always, Bernoulli, Persistent, Fraction, Markov, Trace)},
+    no_subclass(Participation),
+)
+
+
+def present_by(participation: Participation, clients: int, seed: int, round: int, purpose: str) -> Presence:
+    """Who is there, by this participation; what one that is own code gives back is looked at."""
+    if type(participation) in KINDS.values():
+        return participation.present(clients, seed, round, purpose)
+    with explained(f"{purpose}: present() of {address_of(type(participation))}"):
+        there = np.asarray(participation.present(clients, seed, round, purpose))
+        if there.shape != (clients,) or there.dtype != bool:
+            raise TypeError(
+                f"it gave back {there.dtype} of shape {there.shape} where {clients} truth values are needed, "
+                "one for each client"
+            )
+        return there
 
 
 @dataclass(frozen=True)
@@ -208,8 +229,8 @@ def roster(
     participation: Participation, dropout: Dropout, delivery: Participation, clients: int, seed: int, round: int
 ) -> Roster:
     """Both readings, and both processes together."""
-    there = participation.present(clients, seed, round, "participation")
-    delivered = delivery.present(clients, seed, round, "delivery")
+    there = present_by(participation, clients, seed, round, "participation")
+    delivered = present_by(delivery, clients, seed, round, "delivery")
     trains = there if dropout == "away" else np.ones(clients, dtype=bool)
     arrives = there & delivered
     return Roster(tuple(map(int, np.flatnonzero(trains))), tuple(map(int, np.flatnonzero(arrives))))

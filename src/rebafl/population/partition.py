@@ -20,6 +20,7 @@ from pydantic import Field
 
 from ..base.config import parameters
 from ..base.errors import UserError
+from ..base.kinds import Kinds, address_of, explained, no_subclass
 from ..base.rng import generator
 
 Indices = npt.NDArray[np.int64]
@@ -47,12 +48,15 @@ class Split:
 
 @parameters
 class Partition(ABC):
+    """Who holds what, as a pure function of the labels and the seed; anyone who asks gets the same answer."""
+
     name: ClassVar[str]
 
     clients: Annotated[int, Field(ge=1, le=10_000_000, description="how many clients there are (m)")] = 20
 
     @abstractmethod
-    def split(self, labels: Indices, classes: int, seed: int) -> Split: ...
+    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+        """For `clients` clients, positions in `labels`, the class numbers of the training data."""
 
 
 @parameters
@@ -173,7 +177,38 @@ class File(Partition):
         return _fixed(pieces, labels, classes)
 
 
-KINDS: dict[str, type[Partition]] = {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, File)}
+KINDS: Kinds[type[Partition]] = Kinds(
+    "partition",
+    {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, File)},
+    no_subclass(Partition),
+)
+
+
+def split_by(partition: Partition, labels: Indices, classes: int, seed: int) -> Split:
+    """Who holds what, by this partition; what one that is own code gives back is looked at."""
+    if type(partition) in KINDS.values():
+        return partition.split(labels, classes, seed)
+    what = f"partition: split() of {address_of(type(partition))}"
+    with explained(what):
+        split = partition.split(labels, classes, seed)
+        if not isinstance(split, Split):
+            raise TypeError(f"it gave back a {type(split).__name__} where a rebafl.Split is needed")
+        if split.clients != partition.clients or split.classes != classes:
+            raise ValueError(
+                f"it gave back {split.clients} clients and {split.classes} classes where {partition.clients} and "
+                f"{classes} are needed"
+            )
+
+    def indices(client: int) -> Indices:
+        with explained(what):
+            held = np.asarray(split.indices(client))
+            if held.ndim != 1 or held.dtype.kind not in "ui" or not len(held):
+                raise TypeError(f"client {client} must hold a list of positions, at least one")
+            if held.min() < 0 or held.max() >= len(labels):
+                raise ValueError(f"client {client} must hold positions between 0 and {len(labels) - 1}")
+            return held.astype(np.int64)
+
+    return Split(split.clients, classes, labels, indices)
 
 
 def _fixed(pieces: list[Indices], labels: Indices, classes: int) -> Split:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..algorithms import KINDS
-from ..algorithms.interface import Algorithm, Training
+from ..algorithms import KINDS as ALGORITHMS
+from ..algorithms.interface import Algorithm
 from ..base.config import describe
-from ..models.choice import ModelChoice
-from ..population import participation, partition
-from ..runs.settings import SECTIONS, Settings
+from ..runs.settings import KINDS, SECTIONS, TYPES, Settings
 from .markdown import markdown_table
 
 
 def pages() -> dict[str, str]:
     """The generated part of every page below docs/ that describes settings or algorithms."""
-    cards = {f"algorithms/{name}.md": algorithm_card(kind) for name, kind in KINDS.items()}
+    cards = {f"algorithms/{name}.md": algorithm_card(kind) for name, kind in ALGORITHMS.items()}
     return {"algorithms/README.md": algorithms_table(), "settings.md": settings_page(), **cards}
 
 
@@ -38,7 +36,7 @@ def algorithms_table() -> str:
     header = ("name", "in one sentence", "client state", "extra communication", "extra compute")
     rows = [
         (f"[{name}]({name}.md)", first_line(kind), kind.costs.state, kind.costs.communication, kind.costs.compute)
-        for name, kind in KINDS.items()
+        for name, kind in ALGORITHMS.items()
     ]
     return markdown_table(header, rows)
 
@@ -47,11 +45,16 @@ def settings_page() -> str:
     """All settings but the algorithms', which have pages of their own."""
     top = [field for field in describe(Settings) if field.name not in SECTIONS]
     parts = ["### The run\n\n" + _table([(field.name, field.default, field.about) for field in top])]
-    parts.append("### `training`\n\n" + _rows("training", Training))
-    parts.append("### `model`\n\n" + _rows("model", ModelChoice))
-    parts.append("### `partition`\n\n" + _kinds("partition", partition.KINDS))
-    parts.append("### `participation` and `delivery`\n\n" + _kinds("participation", participation.KINDS))
+    for section, title in _titles().items():
+        rows = _kinds(section, KINDS[section]) if section in KINDS else _rows(section, TYPES[section])
+        parts.append(f"### {title}\n\n{rows}")
     return "\n\n".join(parts)
+
+
+def _titles() -> dict[str, str]:
+    """Sections of one type share a table; each by its first name."""
+    alike = {type_: [name for name in SECTIONS if TYPES[name] is type_] for type_ in TYPES.values()}
+    return {names[0]: " and ".join(f"`{n}`" for n in names) for names in alike.values() if names != ["algorithm"]}
 
 
 def _kinds(section: str, kinds: Mapping[str, type]) -> str:

@@ -20,7 +20,7 @@ from ..runs import measures
 from ..runs.events import RoundLine
 from ..runs.origin import WENT_ON
 from ..runs.record import open_run
-from ..runs.settings import flatten
+from ..runs.settings import KINDS, flatten
 from ..runs.tally import Tally, tally
 
 NOTE = (
@@ -91,7 +91,7 @@ def read_run(path: Path) -> Run:
     try:
         run = Run(path, record.config(), rounds)
         run.summary()
-        for section in ("algorithm", "partition", "participation"):
+        for section in KINDS:
             run.config[section]["kind"]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged: its config.toml or rounds.jsonl lacks {error}.") from None

@@ -1,4 +1,4 @@
-"""How are long lists of clients written into a line of `rounds.jsonl`? Short: as ranges, or as one bit a client.
+"""How are long lists of clients written into a line of `rounds.jsonl`? Short: as ranges, or as one bit per client.
 
 A list below a thousand clients stays a list, for people and for jq. A longer one becomes a string, whichever is
 shorter: `"0-99999"`, `"3,7-12,40"`, or `"bits:"` and, in base64, one bit for each client from 0 on, the first in the
@@ -40,17 +40,17 @@ def _short(clients: Sequence[int]) -> str | Sequence[int]:
     ranges = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
     if len(ranges) * 6 <= numbers[-1]:  # base64 takes a letter for six clients
         return ranges
-    there = np.zeros(int(numbers[-1]) + 1, dtype=bool)
-    there[numbers] = True
-    return BITS + base64.b64encode(np.packbits(there, bitorder="little").tobytes()).decode()
+    members = np.zeros(int(numbers[-1]) + 1, dtype=bool)
+    members[numbers] = True
+    return BITS + base64.b64encode(np.packbits(members, bitorder="little").tobytes()).decode()
 
 
 def _list(text: str) -> list[int]:
     if text.startswith(BITS):
         data = np.frombuffer(base64.b64decode(text.removeprefix(BITS), validate=True), dtype=np.uint8)
-        found: list[int] = np.flatnonzero(np.unpackbits(data, bitorder="little")).tolist()
-        return found
-    clients: list[int] = []
+        clients: list[int] = np.flatnonzero(np.unpackbits(data, bitorder="little")).tolist()
+        return clients
+    clients = []
     for word in text.split(","):
         first, _, last = word.partition("-")
         low, high = int(first), int(last or first)

@@ -71,8 +71,8 @@ def _base(used: portable.InUse, set_by_user: Mapping[str, str]) -> str:
 
 def other_bits(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """How a record's kind of bits differs from another's, as half a sentence; empty if it does not, or is not known."""
-    there, here = recorded.get("bits"), now.get("bits")
-    return f"its bits are {there!r}, those of this machine {here!r}" if there and here and there != here else ""
+    before, after = recorded.get("bits"), now.get("bits")
+    return f"its bits are {before!r}, those of this machine {after!r}" if before and after and before != after else ""
 
 
 def changed_facts(known: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class RoundLine:
     missing: Mapping[int, str] = field(default_factory=dict)
     """Clients that were asked and did not answer, and why."""
     restarted: Sequence[int] = ()
-    """Clients whose own state was gone, so that they began afresh."""
+    """Clients whose own state was gone, so that they started without one."""
     discarded: str = ""
     """Why the new model was not taken."""
     other_accuracies: Mapping[str, float] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
-from ..population.partition import Indices, Split
+from ..population.partition import Indices, Split, split_by
 from ..training.client_work import Work
 from ..training.loop import fit
 from .origin import own_code
@@ -56,7 +56,7 @@ class Experiment:
         load_weights(net, weights)
         client = self.work.client_of(SERVER, self.server_index, training, round)
         with torch_stream(self.settings.seed, "layers", round, SERVER):
-            fit(net, client, lambda each: each == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
+            fit(net, client, lambda trained: trained == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
 
@@ -66,29 +66,36 @@ def split_data(
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
     data = data or datasets.load(settings.dataset, say)
-    split = settings.partition.split(data.y_train.numpy(), len(data.classes), settings.seed)
+    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
     return data, split, _warnings(data, split)
+
+
+def work_of(settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None) -> Work:
+    """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
+    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
 
 
 def prepare(
     settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
 ) -> Experiment:
     """Load the data, split it and build the model; every impossible request is refused here."""
+    code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
-    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
-    net = make()
+    work = work_of(settings, data, split, model)
+    net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
     with torch.no_grad():
         features = net.features(data.inputs(data.x_train[:1])).shape[1]
     experiment = Experiment(
         settings,
-        Work(settings.algorithm, settings.training, data, split, settings.seed, make),
+        work,
         Task(len(data.classes), features, split.clients),
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
         _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
-        own_code(settings, model),
+        code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
     return experiment
@@ -100,13 +107,13 @@ def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:
         held |= split.counts(client) > 0
         if held.all():
             return ()
-    names = ", ".join(name for name, there in zip(data.classes, held, strict=True) if not there)
+    names = ", ".join(name for name, is_held in zip(data.classes, held, strict=True) if not is_held)
     return (f"No client holds any sample of: {names}. This limits the accuracy that can be reached.",)
 
 
-def _unheld(data: datasets.Data, split: Split, each: int, seed: int) -> Indices:
-    """Positions of `each` training samples of every class that no client holds."""
-    if each == 0:
+def _unheld(data: datasets.Data, split: Split, count: int, seed: int) -> Indices:
+    """Positions of `count` training samples of every class that no client holds."""
+    if count == 0:
         return np.zeros(0, dtype=np.int64)
     free = np.ones(len(split.labels), dtype=bool)
     for client in range(split.clients):
@@ -117,7 +124,7 @@ def _unheld(data: datasets.Data, split: Split, each: int, seed: int) -> Indices:
     chosen = []
     for label, name in enumerate(data.classes):
         pool = np.flatnonzero(free & (split.labels == label))
-        if len(pool) < each:
-            raise UserError(f"The server needs {each} samples of {name} that no client holds; there are {len(pool)}.")
-        chosen.append(random.choice(pool, size=each, replace=False))
+        if len(pool) < count:
+            raise UserError(f"The server needs {count} samples of {name} that no client holds; there are {len(pool)}.")
+        chosen.append(random.choice(pool, size=count, replace=False))
     return np.sort(np.concatenate(chosen))

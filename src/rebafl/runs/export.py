@@ -1,8 +1,8 @@
 """How does the trained model get out and answer questions?
 
-`export` writes the weights as safetensors with a description, and optionally as ONNX with the
-normalisation inside; `load` reads such a folder; `predict` gives probabilities, corrected for known class
-frequencies if wanted.
+`export_model` writes the weights as safetensors with a description, and optionally as ONNX with the
+normalisation inside; `load_model` reads such a folder, `model_of_run` a run directory; `predict` gives
+probabilities, corrected for known class frequencies if wanted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..data import Inputs, read_image
 from ..models.choice import Factory, ModelChoice, make_net
 from ..models.contract import Classifier, evaluating, load_weights, weights_of
 from .record import open_run
-from .settings import make_settings
+from .settings import complete, stored_settings
 from .simulate import OWN_MODEL, trained_weights
 
 DIGEST = "weights_sha256"
@@ -40,9 +40,9 @@ LOADER_TEXT = '''"""Load the model beside this file and ask it about an image.""
 
 from pathlib import Path
 
-from rebafl.runs.export import load, predict
+from rebafl import load_model, predict
 
-model = load(Path(__file__).parent)
+model = load_model(Path(__file__).parent)
 # predict(model, [Path("image.png")]) gives one row of class probabilities an image
 print(model.classes)
 '''
@@ -67,15 +67,16 @@ class Model:
         return out
 
 
-def from_run(path: Path, model: Factory | None = None) -> Model:
+def model_of_run(path: str | Path, model: Factory | None = None) -> Model:
     """The model of a run as its last committed round left it; `model` if the run was given one from Python."""
+    path = Path(path)
     record = open_run(path)
-    settings, facts = make_settings(record.config()), record.environment()
+    settings, facts = stored_settings(record.config()), record.environment()
     if facts.get("settings_sha256") != settings.digest:
         raise UserError(f"{path}: its config.toml, or a file that it names, was changed; restore it.")
     if settings.model.kind == OWN_MODEL and model is None:
         raise UserError(
-            f"{path} was run with a model from Python; use rebafl.runs.export.from_run({str(path)!r}, MyNet) there."
+            f"{path} was run with a model from Python; use rebafl.model_of_run({str(path)!r}, MyNet) there."
         )
     if not record.rounds():
         raise UserError(f"{path} has no finished round yet, so there is no model.")
@@ -95,8 +96,9 @@ def _assemble(
     return Model(net, choice, facts)
 
 
-def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
+def export_model(model: Model, folder: str | Path, onnx: bool = False) -> list[Path]:
     """Write the model into a folder of its own; the files written."""
+    folder = Path(folder)
     if onnx and not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
         raise UserError("ONNX export needs two more packages; install them with: pip install onnx onnxscript.")
     weights = safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()})
@@ -117,8 +119,9 @@ def export(model: Model, folder: Path, onnx: bool = False) -> list[Path]:
     return [folder / name for name in (*files, ONNX) if (folder / name).exists()]
 
 
-def load(folder: Path) -> Model:
-    """A model from a folder that `export` wrote; one without digests was written by an earlier version."""
+def load_model(folder: str | Path) -> Model:
+    """A model from a folder that `export_model` wrote; one without digests was written by an earlier version."""
+    folder = Path(folder)
     try:
         description, sealed = unseal((folder / DESCRIPTION).read_bytes())
         if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):
@@ -133,7 +136,7 @@ def load(folder: Path) -> Model:
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise _damaged(folder / WEIGHTS, error) from None
     try:
-        choice = build(ModelChoice, dict(description["model"]), "model")
+        choice = build(ModelChoice, complete({"model": dict(description["model"])})["model"], "model")
         return _assemble(choice, description["inputs"], weights, folder)
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(folder / DESCRIPTION, error) from None
@@ -179,7 +182,7 @@ def _export_onnx(model: Model, path: Path) -> None:
 
 def predict(
     model: Model,
-    images: Sequence[Path],
+    images: Sequence[str | Path],
     prior: Sequence[float] | None = None,
     trained: Sequence[float] | None = None,
 ) -> Tensor:
@@ -188,7 +191,7 @@ def predict(
         raise UserError(
             "This model was trained on arrays of numbers, not on image files; use its logits() from Python."
         )
-    pixels = np.stack([read_image(path, model.inputs.shape) for path in images])
+    pixels = np.stack([read_image(Path(path), model.inputs.shape) for path in images])
     return corrected(model.logits(torch.from_numpy(pixels)), prior, trained)
 
 

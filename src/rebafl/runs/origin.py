@@ -1,8 +1,8 @@
 """Which code is a run's own, and may it be gone on with although something about it changed?
 
-A run names its algorithm and model; if they live outside this package, the names alone do not say what was computed.
-So the record keeps the SHA-256 of their source: of the file that defines each, or of the definition alone where that
-file is the script or notebook itself. What such a file imports is not looked at.
+A run names its algorithm, model, data set, partition and participation; if one lives outside this package, the name
+alone does not say what was computed. So the record keeps the SHA-256 of its source: of the file that defines it, or of
+the definition alone where that file is the script or notebook itself. What such a file imports is not looked at.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..base.config import Plain, import_name
+from ..base.config import Plain
 from ..base.files import sha256
-from ..models.choice import BUILT_IN, Factory
-from .settings import Settings
+from ..base.kinds import address_of
+from ..data import Data, own_function
+from ..models.choice import KINDS as MODELS
+from ..models.choice import Factory
+from .settings import KINDS, Settings
 
 OWN_CODE = "own_code"  # in environment.json: what is defined elsewhere -> SHA-256 of its source
 WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
@@ -28,16 +31,20 @@ UNKNOWN = "unknown"
 NOT_OWN = {"rebafl", "torch", *sys.stdlib_module_names}  # their versions are among the facts already
 
 
-def own_code(settings: Settings, model: Factory | None = None) -> dict[str, str]:
-    """Algorithm and model, as far as they are defined outside this package, with the digests of their source."""
-    if model is None and settings.model.kind not in BUILT_IN and ":" in settings.model.kind:
-        model = import_name(settings.model.kind, "model")
-    things = [*_definitions(type(settings.algorithm)), *(_definitions(model) if model else ())]
-    return {f"{each.__module__}:{each.__qualname__}": _digest(each) for each in things}
+def own_code(settings: Settings, model: Factory | None = None, data: Data | None = None) -> dict[str, str]:
+    """What of a run is defined outside this package, with the digests of its source.
+
+    `model` and `data` are those that were given from Python in place of what `settings` name.
+    """
+    parts = [type(getattr(settings, section)) for section in KINDS]
+    factory = model or MODELS.find(settings.model.kind)
+    function = own_function(settings.dataset) if data is None else None
+    things = [each for part in (*parts, factory, function) if part for each in _definitions(part)]
+    return {address_of(each): _digest(each) for each in things}
 
 
 def _definitions(thing: Any) -> Iterable[Any]:
-    """The class or function behind something that makes a model, and the classes it is derived from, if own."""
+    """The class or function behind something that is called, and the classes it is derived from, if own."""
     while isinstance(thing, partial):
         thing = thing.func
     if not hasattr(thing, "__qualname__"):  # an object that can be called

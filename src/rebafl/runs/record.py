@@ -3,8 +3,8 @@
 A run is a directory:
 
     config.toml         all settings; `rebafl run` takes it as it is; its last line is its digest
-    environment.json    the machine and versions it ran on, and went on with; checksums, warnings; its own digest
-    rounds.jsonl        one line a round
+    environment.json    the machine and versions it ran on, and was resumed with; checksums, warnings; its own digest
+    rounds.jsonl        one line per round
     checkpoint/         manifest.json, server-ROUND.safetensors, client-ID-ROUND-DIGEST.safetensors,
                         and for some earlier rounds manifest-ROUND.json, to roll back to
 
@@ -34,6 +34,7 @@ from ..base.files import ASIDE, LOCK, append, locked, sha256, sync, write_named,
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors, save, unpack
 from .events import RoundLine
+from .settings import complete
 
 CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
 SETTINGS_DIGEST = "settings_sha256"  # in environment.json
@@ -45,7 +46,7 @@ CONFIG_DIGEST = re.compile(r"# sha256 of the lines above: ([0-9a-f]{64})\n\Z")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a round left: how far it is, and the digests of all that goes on from there.
+    """What a round left: how far it is, and the digests of all that the next round starts from.
 
     `rounds` and `server` are SHA-256, `states` is that of the names of all client states, which hold their own;
     `settings` says whose run it is. Runs of earlier versions have none: theirs are empty, and not checked.
@@ -135,14 +136,14 @@ class Record:
         write_whole(self.path / CONFIG, f"{text}# sha256 of the lines above: {sha256(text.encode())}\n".encode())
 
     def config(self) -> Plain:
-        """The settings as they were written; a line that was changed by hand or by accident is noticed."""
+        """All settings, brought up to date; a line that was changed by hand or by accident is noticed."""
         values = read_toml(self.path / CONFIG)
         text = (self.path / CONFIG).read_text(encoding="utf-8")
-        if (found := CONFIG_DIGEST.search(text)) and found[1] != sha256(text[: found.start()].encode()):
+        if (last_line := CONFIG_DIGEST.search(text)) and last_line[1] != sha256(text[: last_line.start()].encode()):
             raise UserError(f"{self.path / CONFIG} was changed; restore it, and give other settings as words instead.")
-        if not found and self.begun and self._manifest().rounds:
+        if not last_line and self.begun and self._manifest().rounds:
             raise self._damaged(CONFIG, "its last line, the digest, is gone")
-        return values
+        return complete(values)
 
     def environment(self) -> dict[str, Any]:
         try:
@@ -270,7 +271,7 @@ class Record:
         self.resume()
 
     def _keep_earlier(self, stateful: bool) -> None:
-        """Keep the manifest that is replaced, unless client states are here, which would have to be kept with it."""
+        """Keep the manifest that is replaced, unless client states are kept, which would have to be kept with it."""
         if self.round and not stateful:
             kept = self.checkpoint / f"manifest-{self.round}.json"
             kept.unlink(missing_ok=True)
@@ -365,7 +366,7 @@ class Record:
                 path.unlink()
 
     def _damaged(self, name: str, reason: object) -> UserError:
-        return UserError(f"{self.path / name} is damaged ({reason}); restore it, or start anew in another directory.")
+        return UserError(f"{self.path / name} is damaged ({reason}); restore it, or start again in another directory.")
 
 
 def earlier_points(round: int) -> set[int]:
@@ -375,7 +376,7 @@ def earlier_points(round: int) -> set[int]:
     """
     steps = [2**power for power in range(round.bit_length())]
     last = [(round - 1) // step * step for step in steps]
-    return {each for each in [*last, *map(sub, last, steps)] if each > 0}
+    return {point for point in [*last, *map(sub, last, steps)] if point > 0}
 
 
 def open_run(path: Path) -> Record:
@@ -383,6 +384,12 @@ def open_run(path: Path) -> Record:
     if not exists(path / CONFIG):
         raise UserError(f"{path} holds no run: it has no {CONFIG}.")
     return Record(path)
+
+
+def read_settings(path: Path) -> Plain:
+    """A settings file: one that was written by hand, or that of a run, by whatever version."""
+    values = read_toml(path)
+    return complete(values) if CONFIG_DIGEST.search(path.read_text(encoding="utf-8")) else values
 
 
 def _mark_of(states: Iterable[ClientState]) -> int:
@@ -405,5 +412,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -29,7 +29,7 @@ from .events import RoundLine
 from .experiment import Experiment
 from .origin import NEED_A_WORD, OWN_CODE, WENT_ON, doubts, latest, sentence
 from .record import CONFIG, SETTINGS_DIGEST, Record
-from .settings import KEPT_APART, Settings, differences
+from .settings import Settings, apart_from_kept, complete, differences
 from .spool import Spool
 
 FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
@@ -66,10 +66,8 @@ def check_same(record: Record, settings: Settings) -> None:
             raise UserError(f"{record.path} cannot hold a new run ({reason}); choose another out=DIRECTORY.")
         if not exists(record.path / CONFIG):
             return
-    stored = record.config()
-    for name in KEPT_APART:
-        stored.pop(name, None)
-    if unlike := differences(stored, settings.identity()):
+    stored = complete(record.config(), settings)
+    if unlike := differences(apart_from_kept(stored), apart_from_kept(settings.plain())):
         raise UserError(
             f"{record.path} holds a run with other settings ({'; '.join(unlike[:3])}); choose another out=DIRECTORY."
         )
@@ -107,7 +105,7 @@ def open_record(
     record.resume()
     if record.round < settings.rounds:
         _note_changes(record, facts, now)
-    if settings.plain() != record.config():
+    if settings.plain() != complete(record.config(), settings):
         record.write_config(settings.plain())
     return server
 

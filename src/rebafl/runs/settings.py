@@ -1,10 +1,17 @@
-"""What is one run? All its settings, typed; how layers of plain values become them, and what may change later."""
+"""What is one run? All its settings, typed; how layers of plain values become them, and what may change later.
+
+A setting can be added without orphaning older results: mark its key with `Added(before=…)`, the value with which
+everything is computed as before. While the key has that value it is no part of `identity`, `digest` and `label`, and
+stored settings that lack the key mean that value (`complete`). A key that is renamed is entered in `RENAMED`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,39 +19,44 @@ from pydantic import Field
 
 from .. import algorithms
 from ..algorithms.interface import Algorithm, Training
-from ..base.config import KIND, Plain, build, build_kind, merge, parameters, plain
-from ..base.errors import exists
-from ..data import settings_for
+from ..algorithms.rebafl import ReBaFL
+from ..base.config import KIND, Plain, added, build, declared, merge, parameters, plain
+from ..base.errors import UserError, exists
+from ..base.kinds import Kinds
 from ..engines import Where
 from ..models.choice import ModelChoice
 from ..population import participation, partition
-from ..population.participation import Dropout, Participation
-from ..population.partition import Partition
+from ..population.participation import Always, Bernoulli, Dropout, Participation
+from ..population.partition import Partition, Pathological
 
-SECTIONS = ("model", "partition", "participation", "delivery", "algorithm", "training")
 KEPT_APART = ("rounds", "workers", "engine")
-"""Settings that do not change what a round computes, so that a run may be gone on with under others."""
+"""Settings that do not change what a round computes, so that a run may be resumed under others."""
 
-DEFAULTS: Plain = {
-    "model": {KIND: "fashion-cnn"},
-    "partition": {KIND: "pathological"},
-    "participation": {KIND: "bernoulli"},
-    "delivery": {KIND: "always"},
-    "algorithm": {KIND: "rebafl"},
-    "training": {},
+RENAMED: dict[str, str] = {}
+"""Old name -> new name of every key that was ever renamed, each as KEY, SECTION.KEY or, for a key that only one kind
+has, SECTION.KIND.KEY: `{"training.learning_rate": "training.lr", "algorithm.moon.weight": "algorithm.moon.mu"}`.
+
+Old names are understood everywhere; results keep the digest and the label that they have under the first name.
+"""
+
+OF_THE_PAPER: dict[str, Plain] = {
+    name: {"model": {KIND: "cifar-cnn"}, "training": {"lr": 0.02, "transform": "crop-flip"}}
+    for name in ("cifar-10", "cifar-mini")
 }
-"""With the parts' own defaults: the paper's main setting."""
+"""By data set: what the paper uses for it where that differs from the defaults, which are those of Fashion-MNIST."""
 
 
 @parameters
 class Settings:
-    """One run, whole."""
+    """One run, whole. With all defaults: the paper's main setting."""
 
-    dataset: Annotated[str, Field(description="a known name, or the path of own data")] = "fashion-mnist"
+    dataset: Annotated[str, Field(description="a known name, the path of own data, or module:function")] = (
+        "fashion-mnist"
+    )
     rounds: Annotated[int, Field(ge=1, description="communication rounds (T)")] = 200
     seed: Annotated[int, Field(ge=0, lt=2**63, description="everything random follows from it")] = 0
     workers: Annotated[
-        int, Field(ge=0, le=512, description="worker processes; 0: one a core. Never changes a result")
+        int, Field(ge=0, le=512, description="worker processes; 0: one per core. Never changes a result")
     ] = 0
     engine: Annotated[
         Where, Field(description="clients train in processes here, or as Ray tasks. Never changes a result")
@@ -52,22 +64,26 @@ class Settings:
     dropout: Annotated[Dropout, Field(description="a client that is not there was away, or its upload got lost")] = (
         "away"
     )
-    model: ModelChoice
-    partition: Partition
-    participation: Participation
-    delivery: Participation
-    algorithm: Algorithm
-    training: Training
+    model: ModelChoice = ModelChoice()
+    partition: Partition = Pathological()
+    participation: Participation = Bernoulli()
+    delivery: Participation = Always()
+    algorithm: Algorithm = ReBaFL()
+    training: Training = Training()
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
         values = plain(self)
-        values["algorithm"][KIND] = algorithms.kind_of(self.algorithm)
+        for name, kinds in KINDS.items():
+            values[name][KIND] = kinds.kind_of(type(getattr(self, name)))
         return values
 
     def identity(self) -> Plain:
-        """What decides the results of a round."""
-        return {name: value for name, value in self.plain().items() if name not in KEPT_APART}
+        """What decides the results of a round, without later keys that change nothing, under the first names."""
+        values = _without(apart_from_kept(self.plain()), added(Settings))
+        for name in values.keys() & SECTIONS:
+            values[name] = _without(values[name], added(type(getattr(self, name))))
+        return _renamed(values, {new: old for old, new in RENAMED.items()})
 
     @property
     def digest(self) -> str:
@@ -81,24 +97,143 @@ class Settings:
     @property
     def label(self) -> str:
         """A directory name that says what this is and differs when the settings do."""
-        return f"{Path(self.dataset).stem}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
+        own = re.fullmatch(r"[\w.]+:(\w+)", self.dataset)
+        data = own[1] if own else Path(self.dataset).stem
+        return f"{data}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
+
+
+_fields = declared(Settings)
+TYPES: dict[str, Any] = {n: field.annotation for n, field in _fields.items() if is_dataclass(field.annotation)}
+"""Those settings that are tables of settings themselves, and what is made of each."""
+
+SECTIONS = tuple(TYPES)
+
+_KINDS_OF: dict[Any, Kinds[Any]] = {
+    Partition: partition.KINDS,
+    Participation: participation.KINDS,
+    Algorithm: algorithms.KINDS,
+}
+KINDS = {name: _KINDS_OF[type_] for name, type_ in TYPES.items() if type_ in _KINDS_OF}
+"""Of those sections whose keys depend on their kind, the kinds there are."""
+
+_DEFAULTS: Plain = {name: {k: v for k, v in plain(_fields[name].default).items() if k == KIND} for name in SECTIONS}
 
 
 def make_settings(*layers: Mapping[str, Any]) -> Settings:
     """Later layers win over earlier ones, and all over the paper's defaults for the data set."""
-    chosen = merge(layers, SECTIONS)
-    dataset = chosen.get("dataset", "fashion-mnist")
-    paper = settings_for(dataset) if isinstance(dataset, str) else {}
-    values = merge([DEFAULTS, paper, chosen], SECTIONS)
-    parts = {
-        "model": build(ModelChoice, values.pop("model"), "model"),
-        "training": build(Training, values.pop("training"), "training"),
-        "partition": build_kind(partition.KINDS, values.pop("partition"), "partition"),
-        "participation": build_kind(participation.KINDS, values.pop("participation"), "participation"),
-        "delivery": build_kind(participation.KINDS, values.pop("delivery"), "delivery"),
-        "algorithm": build_kind(algorithms.known(values["algorithm"].get(KIND)), values.pop("algorithm"), "algorithm"),
-    }
+    chosen = merge(_up_to_date(layers), SECTIONS)
+    dataset = chosen.get("dataset", _fields["dataset"].default)
+    paper = OF_THE_PAPER.get(dataset, {}) if isinstance(dataset, str) else {}
+    values = merge([_DEFAULTS, paper, chosen], SECTIONS)
+    parts = {name: _section(name, values.pop(name)) for name in SECTIONS}
     return build(Settings, {**values, **parts})
+
+
+def _section(name: str, values: Plain) -> Any:
+    if name not in KINDS:
+        return build(TYPES[name], values, name)
+    rest = dict(values)
+    return build(KINDS[name].find(rest.pop(KIND), name), rest, name)
+
+
+def stored_settings(stored: Mapping[str, Any]) -> Settings:
+    """The settings that a run or result was computed with, by whatever version."""
+    return make_settings(complete(stored))
+
+
+def resumed_settings(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Settings:
+    """The settings asked for, to resume a run with: of keys that came later and are not asked for, the run's own.
+
+    A script that is run again after the keys were added means what it meant before.
+    """
+    wanted = make_settings(asked)
+    values = complete(stored, wanted)
+    beneath = {name: before for name, before in added(Settings).items() if values.get(name) == before}
+    for name in SECTIONS:
+        neutral, table = added(type(getattr(wanted, name))), values.get(name)
+        if neutral and isinstance(table, Mapping) and table.get(KIND) == wanted.plain()[name].get(KIND):
+            own = {key: value for key, value in table.items() if key == KIND or value == neutral.get(key, neutral)}
+            beneath[name] = own
+    return make_settings(beneath, asked)
+
+
+def complete(stored: Mapping[str, Any], known: Settings | None = None) -> Plain:
+    """Stored settings, of a run or a result file, as this version would have written them.
+
+    Keys that were renamed have their new names, and keys that came later the values that change nothing. Nothing is
+    imported for that: sections of a kind that is own code stay as they are, but for those that `known` has, too.
+    """
+    values = _renamed(stored, RENAMED)
+    for name in SECTIONS:
+        table = values.get(name)
+        if isinstance(table, Mapping) and (cls := _class_of(name, table.get(KIND), known)):
+            values[name] = {**table, **{key: value for key, value in added(cls).items() if key not in table}}
+    return {**values, **{name: value for name, value in added(Settings).items() if name not in values}}
+
+
+def apart_from_kept(values: Mapping[str, Any]) -> Plain:
+    """Without those settings that may differ when a run is resumed."""
+    return {name: value for name, value in values.items() if name not in KEPT_APART}
+
+
+def _class_of(section: str, kind: object, known: Settings | None) -> type | None:
+    if section not in KINDS:
+        found: type = TYPES[section]
+        return found
+    kinds = KINDS[section]
+    if isinstance(kind, str) and kind in kinds:
+        found = kinds[kind]
+        return found
+    here = type(getattr(known, section)) if known else None
+    return here if here and kinds.kind_of(here) == kind else None
+
+
+def _without(values: Plain, neutral: Plain) -> Plain:
+    """Without those that have the values that change nothing."""
+    return {name: value for name, value in values.items() if name not in neutral or value != neutral[name]}
+
+
+def _up_to_date(layers: tuple[Mapping[str, Any], ...]) -> list[Plain]:
+    """The layers with new names for old ones, which may depend on the kind that an earlier layer chose."""
+    kinds, result = {name: table.get(KIND) for name, table in _DEFAULTS.items()}, []
+    for layer in layers:
+        for name in SECTIONS:
+            value = layer.get(name)
+            kinds[name] = value.get(KIND, kinds[name]) if isinstance(value, Mapping) else value or kinds[name]
+        result.append(_renamed(layer, RENAMED, kinds))
+    return result
+
+
+def _renamed(values: Mapping[str, Any], names: Mapping[str, str], kinds: Mapping[str, Any] | None = None) -> Plain:
+    """With other names for some keys; `kinds` says which kind a section is of that does not say so itself."""
+    result = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    for old in names:
+        new = names[old]
+        while new in names:  # renamed more than once
+            new = names[new]
+        *section, key = old.split(".")
+        table = _table(result, section, kinds or {})
+        if table is None or key not in table:
+            continue
+        value = table.pop(key)
+        *section, key = new.split(".")
+        table = result if not section else result.setdefault(section[0], {})
+        if not isinstance(table, dict):
+            table = result[section[0]] = {KIND: table}
+        if key in table:
+            raise UserError(f"{old} is called {new} now; give one of them.")
+        table[key] = value
+    return result
+
+
+def _table(values: Plain, section: list[str], kinds: Mapping[str, Any]) -> Plain | None:
+    """The table that a key is in, if it is there and of the kind that is meant."""
+    if not section:
+        return values
+    table = values.get(section[0])
+    if not isinstance(table, dict) or (section[1:] and section[1:] != [table.get(KIND, kinds.get(section[0]))]):
+        return None
+    return table
 
 
 def differences(old: Plain, new: Plain) -> list[str]:

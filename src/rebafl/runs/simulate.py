@@ -22,7 +22,7 @@ from .events import ClientsTrained, Listener, RunStarted, nobody
 from .experiment import prepare
 from .record import Record
 from .rounds import Checks, Run, check_same, open_record
-from .settings import Settings, make_settings
+from .settings import Settings, make_settings, resumed_settings
 
 OWN_MODEL = "python"
 
@@ -36,18 +36,18 @@ def simulate(
     say: Say = print,
     accept_changes: bool = False,
 ) -> Record:
-    """Run, or go on with, the experiment in directory `out`, up to `settings.rounds` rounds.
+    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds.
 
-    `data` (see `rebafl.data.from_torch`) and `model` (a callable that makes one) take the place of what
-    `settings` names. A run whose own code was edited since is gone on with only if `accept_changes` says so.
+    `data` (see `rebafl.from_torch`) and `model` (a callable that makes one) take the place of what
+    `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
     """
+    record = Record(Path(out))
     if not isinstance(settings, Settings):
-        settings = make_settings(settings)
+        settings = resumed_settings(record.config(), settings) if record.begun else make_settings(settings)
     if data is not None:
         settings = replace(settings, dataset=data.name)
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
-    record = Record(Path(out))
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)

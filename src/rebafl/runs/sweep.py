@@ -74,7 +74,7 @@ def run_on_ray(
     listen: Callable[[int], None] = lambda rounds: None,
     accept_changes: bool = False,
 ) -> None:
-    """Run, or go on with, all cells; `listen` hears every second how many rounds are finished in all.
+    """Run, or resume, all cells; `listen` hears every second how many rounds are finished in all.
 
     A cell that cannot be run does not stop the others; the first such is reported at the end.
     """
@@ -105,8 +105,8 @@ def rounds_done(out: Path) -> int:
 def _run_cell(settings: Plain, out: str, accept_changes: bool) -> str:
     """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
     try:
-        here = replace(make_settings(settings), engine="local", workers=1)
-        simulate(here, out, say=lambda text: None, accept_changes=accept_changes)
+        local = replace(make_settings(settings), engine="local", workers=1)
+        simulate(local, out, say=lambda text: None, accept_changes=accept_changes)
     except UserError as error:
         return str(error)
     return ""

@@ -24,7 +24,7 @@ from .events import Event, Listener, RoundLine, RunStarted, nobody
 from .origin import OWN_CODE, latest, own_code
 from .record import Record, open_run
 from .rounds import FEDERATION
-from .settings import Settings, flatten, make_settings
+from .settings import Settings, flatten, stored_settings
 from .simulate import OWN_MODEL, simulate
 
 SECONDS = "seconds"
@@ -97,7 +97,7 @@ def read_directory(path: Path) -> RecordedRun:
     lines = record.rounds()
     if not lines:
         raise UserError(f"{path} has no finished round yet; resume it with: rebafl run out={path}.")
-    return RecordedRun(path, make_settings(record.config()), record.environment(), _by_name(lines), _by_name, record)
+    return RecordedRun(path, stored_settings(record.config()), record.environment(), _by_name(lines), _by_name, record)
 
 
 def _by_name(lines: Sequence[RoundLine]) -> Curves:

@@ -15,7 +15,7 @@ def rows_of(inputs: Tensor) -> Tensor:
 
 
 def bordered(rows: Tensor, black: Tensor) -> Tensor:
-    """All images with a black border, made once a round."""
+    """All images with a black border, made once per round."""
     count, height, width, channels = rows.shape
     wide = black.expand(count, height + 2 * PAD, width + 2 * PAD, channels).clone()
     wide[:, PAD:-PAD, PAD:-PAD] = rows

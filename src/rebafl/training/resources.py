@@ -27,7 +27,7 @@ def keep_memory() -> None:
     """Let glibc keep what this process frees, up to a gigabyte, for its next allocation.
 
     Left alone it may hand the activations of every step back to the kernel and fetch empty pages again:
-    hundreds of page faults a step, up to a fifth of the time.
+    hundreds of page faults per step, up to a fifth of the time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # another C library than glibc

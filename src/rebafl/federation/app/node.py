@@ -16,7 +16,7 @@ from ...base.config import build
 from ...base.errors import UserError
 from ...data import Data, Inputs
 from ...models.choice import make_net
-from ...population.partition import Indices, Split
+from ...population.partition import Indices, Split, split_by
 from ...runs.settings import Settings
 from ...training.client_work import Work
 from ...training.resources import keep_memory, one_thread
@@ -71,7 +71,7 @@ def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs
     data = datasets.load(settings.dataset, log.info)
     if data.digest != order.data:
         raise UserError(f"{settings.dataset} on this node holds other data than on the server; make them the same.")
-    split = settings.partition.split(data.y_train.numpy(), len(data.classes), settings.seed)
+    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
     return data, split.indices(part)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ...base.config import KIND, Plain, build, parameters, parse_assignments
+from ...base.config import build, nested, parameters, parse_assignments
 from ...base.errors import UserError
 from ...runs.settings import Settings, make_settings
 from .census import Rule
@@ -55,22 +55,7 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
         chosen = parse_assignments(shlex.split(words))
     except (ValueError, AttributeError):
         raise UserError(f"{WORDS} = {words!r} is not a list of KEY=VALUE words.") from None
-    settings = make_settings({"participation": "always"}, nested(rest), chosen)
+    settings = make_settings({"participation": "always"}, nested(rest.items()), chosen)
     if settings.dropout != "away" or settings.delivery.name != "always":
         raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
     return settings, options
-
-
-def nested(flat: Mapping[str, Any]) -> Plain:
-    """`{"partition.clients": 5}` as `{"partition": {"clients": 5}}`."""
-    values: Plain = {}
-    for name, value in sorted(flat.items()):
-        section, dot, key = name.partition(".")
-        if not dot:
-            values[section] = value
-            continue
-        table = values.setdefault(section, {})
-        if not isinstance(table, dict):  # algorithm = "rebafl" beside algorithm.mu = 0.1
-            table = values[section] = {KIND: table}
-        table[key] = value
-    return values

@@ -52,7 +52,7 @@ def pooled_conv(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor
 
 
 def name() -> str:
-    """Which of the two computes here, for the record."""
+    """Which of the two is used on this machine, for the record."""
     return "compiled" if library(torch.float32) else "torch"
 
 
@@ -93,11 +93,11 @@ class _Shape(ctypes.Structure):
 class _PooledConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
-        x, weight = (each.contiguous(memory_format=CHANNELS_LAST) for each in (x, weight))
+        x, weight = (tensor.contiguous(memory_format=CHANNELS_LAST) for tensor in (x, weight))
         count, channels, *sides = x.shape
         outputs, side = weight.shape[0], weight.shape[2]
         ctx.shape = _Shape(count, *sides, channels, outputs, side, padding, SLOPE)
-        size = (count, outputs, *((each + 2 * padding - side + 1) // 2 for each in sides))
+        size = (count, outputs, *((length + 2 * padding - side + 1) // 2 for length in sides))
         out = torch.empty(size, dtype=x.dtype, memory_format=CHANNELS_LAST)
         chosen = torch.empty(size, dtype=torch.uint8, memory_format=CHANNELS_LAST)
         if channels <= FEW and outputs % (2 * LANES) == 0:
@@ -120,7 +120,7 @@ class _PooledConv(torch.autograd.Function):
 
 
 def _call(dtype: torch.dtype, function: str, shape: _Shape, *tensors: Tensor | None) -> None:
-    pointers = (ctypes.c_void_p(None if each is None else each.data_ptr()) for each in tensors)
+    pointers = (ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors)
     if getattr(library(dtype), function)(ctypes.byref(shape), *pointers):
         raise MemoryError("no memory left for the gradients of a convolution")
 

@@ -1,0 +1,105 @@
+"""What may a word such as `algorithm=rebafl` name? A part of this package, or the user's own code.
+
+Own code is found as `module:Class`, on the path or in the current folder, or by the short name that an installed
+package gave it (an entry point). Every sort of part that can be chosen by a word has one `Kinds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from .config import choices, import_name
+from .errors import UserError
+from .words import one_line
+
+T = TypeVar("T")
+
+
+class Kinds(dict[str, T]):
+    """The parts of one sort that this package has, by name, and a way to find others.
+
+    `what` is the sort, in the singular; other packages offer theirs in the entry point group of its plural. `form`
+    says how own code is named, and `wrong` why something that was imported is no part of this sort, if so.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        built_in: Mapping[str, T],
+        wrong: Callable[[Any], str],
+        form: str = "module:Class",
+    ) -> None:
+        super().__init__(built_in)
+        self.what, self.wrong, self.form = what, wrong, form
+        self.group = f"rebafl.{what}s"
+
+    def find(self, word: object, where: str = "") -> T:
+        """What a word names; `where` is the setting, for the message, if it is not called like the sort."""
+        if isinstance(word, str) and word in self:
+            return self[word]
+        found: T = self.imported(word, where)
+        return found
+
+    def imported(self, word: object, where: str = "") -> Any:
+        """What a word that is no name of this package's names."""
+        where = where or self.what
+        address = self.installed().get(word, word) if isinstance(word, str) else ""
+        if ":" not in address:
+            names = [*self, *self.installed()]
+            raise UserError(f"{where}: there is no {word!r}{choices(str(word), names)}; or give {self.form}.")
+        thing = import_name(address, where)
+        if reason := self.wrong(thing):
+            raise UserError(f"{where}: {address} {reason}.")
+        return thing
+
+    def installed(self) -> dict[str, str]:
+        """What other installed packages offer: names and addresses."""
+        return {point.name: point.value for point in entry_points(group=self.group)}
+
+    def kind_of(self, thing: Any) -> str:
+        """The word that finds this class or function again: its name, or where it lives."""
+        for name, known in self.items():
+            if known is thing:
+                return name
+        address = address_of(thing)
+        return next((name for name, where in self.installed().items() if where == address), address)
+
+
+def address_of(thing: Any) -> str:
+    """Where a class or function lives."""
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def no_subclass(base: type[Any]) -> Callable[[Any], str]:
+    """For sorts whose parts are classes with a name: why something is none of them."""
+
+    def wrong(thing: Any) -> str:
+        if not (isinstance(thing, type) and issubclass(thing, base) and isinstance(getattr(thing, "name", None), str)):
+            return f"is not a class with a name, derived from rebafl.{base.__name__}"
+        missing = sorted(getattr(thing, "__abstractmethods__", ()))
+        return f"does not define {missing[0]}()" if missing else ""
+
+    return wrong
+
+
+def no_function(makes: str) -> Callable[[Any], str]:
+    """For sorts whose parts are called: why something cannot be."""
+
+    def wrong(thing: Any) -> str:
+        return "" if callable(thing) else f"cannot be called to make a {makes}"
+
+    return wrong
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """What own code raises becomes one sentence; `what` is the setting and the code that is called."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{what} failed ({one_line(error)}).") from error
