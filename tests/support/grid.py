@@ -10,11 +10,11 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from rebafl import simulate
-from rebafl.federation.app import federate as server_side
-from rebafl.federation.app import fetch
 from rebafl.federation.app.client_app import app as client_app
-from rebafl.federation.app.federate import federate
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.server import federate as server_side
+from rebafl.federation.app.server import fetch
+from rebafl.federation.app.server.federate import federate
 from rebafl.runs.record import Record
 from support.toy import same_bits
 

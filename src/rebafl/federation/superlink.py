@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from .app.members import read_keys
+from .app.server.members import read_keys
 from .ops.control import Link, register
 from .ops.layout import ALLOWED
 from .ops.submission import go_on

@@ -18,7 +18,11 @@ from collections.abc import Sequence
 from typing import Any
 
 CLIENT = "flwr-clientapp"
-BEFOREHAND = ("rebafl.federation.app.node", "rebafl.federation.app.client_app", "flwr.supernode.cli.flwr_clientapp")
+BEFOREHAND = (
+    "rebafl.federation.app.node.answer",
+    "rebafl.federation.app.client_app",
+    "flwr.supernode.cli.flwr_clientapp",
+)
 
 
 def launch(arguments: Sequence[str], **_: Any) -> int:

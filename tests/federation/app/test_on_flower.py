@@ -16,10 +16,10 @@ from typing import TextIO
 import pytest
 from flwr.app import Context, RecordDict
 
-from rebafl.federation.app import fetch
 from rebafl.federation.app.client_app import app as client_app
-from rebafl.federation.app.federate import federate
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.server import fetch
+from rebafl.federation.app.server.federate import federate
 from rebafl.runs.record import Record
 from support.grid import absent, same_server, simulated
 from support.lies import metadata, swarm

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
 from ...engines.engine import failure_text
-from .node import answer
+from .node.answer import answer
 from .records import Malformed, failure_record
 
 log = logging.getLogger("flwr")

@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from ...base.config import KIND, Plain, build, parameters, parse_assignments
 from ...base.errors import UserError
 from ...runs.settings import Settings, make_settings
-from .census import Rule
 
 WORDS = "settings"
+CountsRule = Literal["split", "fixed", "free"]
 
 
 @parameters
@@ -34,7 +34,7 @@ class Options:
     max_norm: Annotated[float, Field(ge=0, description="farthest an upload may move the weights; 0: any")] = 0.0
     max_value: Annotated[float, Field(gt=0, description="largest number that an upload may hold")] = 1e6
     counts: Annotated[
-        Rule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
+        CountsRule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
     ] = "fixed"
     max_samples: Annotated[
         int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")

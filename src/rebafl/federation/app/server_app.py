@@ -8,8 +8,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...base.errors import UserError
-from .federate import federate
 from .options import read_run_config
+from .server.federate import federate
 
 log = logging.getLogger("flwr")
 app = ServerApp()

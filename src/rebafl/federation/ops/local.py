@@ -130,7 +130,7 @@ class LocalFederation:
 
     def status(self) -> Plain:
         """Everything there is to know, as plain values."""
-        from ..app.members import read_keys  # needs what comes with Flower
+        from ..app.server.members import read_keys  # needs what comes with Flower
 
         answering = connected(self.link, read_keys(self.server / ALLOWED))
         nodes = {

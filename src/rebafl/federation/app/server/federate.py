@@ -23,29 +23,29 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from ...algorithms.hooks import own_mistakes
-from ...algorithms.interface import Server
-from ...base.config import plain
-from ...base.errors import UserError
-from ...base.tensors import size
-from ...data import Data
-from ...engines import InProcess, Outcome
-from ...engines.engine import failure_text
-from ...models.choice import Factory
-from ...population.participation import Roster
-from ...runs.events import RoundLine
-from ...runs.experiment import Experiment, prepare
-from ...runs.record import Record
-from ...runs.rounds import FEDERATION, Checks, Round, Run, check_same, open_record
-from ...runs.settings import Settings
-from ...training.resources import one_thread
-from .census import TABLE as COUNTS
-from .census import Census
+from ....algorithms.hooks import own_mistakes
+from ....algorithms.interface import Server
+from ....base.config import plain
+from ....base.errors import UserError
+from ....base.tensors import size
+from ....data import Data
+from ....engines import InProcess, Outcome
+from ....engines.engine import failure_text
+from ....models.choice import Factory
+from ....population.participation import Roster
+from ....runs.events import RoundLine
+from ....runs.experiment import Experiment, prepare
+from ....runs.record import Record
+from ....runs.rounds import FEDERATION, Checks, Round, Run, check_same, open_record
+from ....runs.settings import Settings
+from ....training.resources import one_thread
+from ..options import Options
+from ..records import Order, failure_of, read_reply, shown, to_json
+from .class_counts import TABLE as COUNTS
+from .class_counts import Census
 from .fetch import Limit, Refused, fetched
 from .members import TABLE, Bound, Claimed, read_members
-from .options import Options
-from .peers import standing_out
-from .records import Order, failure_of, read_reply, shown, to_json
+from .outliers import standing_out
 
 log = logging.getLogger("flwr")
 

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from flwr.app import Context, RecordDict
 
-from ... import data as datasets
-from ...base.config import build
-from ...base.errors import UserError
-from ...data import Data, Inputs
-from ...models.choice import make_net
-from ...population.partition import Indices, Split
-from ...runs.settings import Settings
-from ...training.client_work import Work
-from ...training.resources import keep_memory, one_thread
+from .... import data as datasets
+from ....base.config import build
+from ....base.errors import UserError
+from ....data import Data, Inputs
+from ....models.choice import make_net
+from ....population.partition import Indices, Split
+from ....runs.settings import Settings
+from ....training.client_work import Work
+from ....training.resources import keep_memory, one_thread
+from ..options import read_run_config
+from ..records import Malformed, Order, Reply, read_order
 from .client_states import keeper, recall
-from .options import read_run_config
-from .records import Malformed, Order, Reply, read_order
 
 log = logging.getLogger("flwr")
 

@@ -15,21 +15,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from ...algorithms.aggregate import Upload
-from ...base.errors import UserError
-from ...base.files import sha256, write_whole
-from ...population.partition import Split
+from ....algorithms.aggregate import Upload
+from ....base.errors import UserError
+from ....base.files import sha256, write_whole
+from ....population.partition import Split
+from ..options import CountsRule
 
 TABLE = "counts.json"
-Rule = Literal["split", "fixed", "free"]
 
 
 class Census:
     """The class counts that clients are held to."""
 
-    def __init__(self, file: Path, rule: Rule, split: Split) -> None:
+    def __init__(self, file: Path, rule: CountsRule, split: Split) -> None:
         self.file, self.rule, self.split = file, rule, split
         self.first = self._read() if rule == "fixed" else {}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rebafl.algorithms.aggregate import Upload
-from rebafl.federation.app.peers import standing_out
+from rebafl.federation.app.server.outliers import standing_out
 
 
 def upload_of(client, shared, change=1.0):

@@ -16,10 +16,10 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord, Context
 
-from ...base.errors import UserError
-from ...base.files import sha256, write_whole
-from ...base.tensors import Tensors, pack, unpack
-from .records import Malformed, from_arrays, to_arrays
+from ....base.errors import UserError
+from ....base.files import sha256, write_whole
+from ....base.tensors import Tensors, pack, unpack
+from ..records import Malformed, from_arrays, to_arrays
 
 STATE = "state"
 FILE = re.compile(r"round-(\d+)(?:-([0-9a-f]{64}))?\.safetensors")  # earlier versions wrote no digest

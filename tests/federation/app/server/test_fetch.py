@@ -14,8 +14,8 @@ from flwr.app.message.arraychunk import ArrayChunk
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from rebafl.federation.app import fetch
 from rebafl.federation.app.records import from_arrays
+from rebafl.federation.app.server import fetch
 from support.grid import FakeGrid, absent, nodes_of, run, same_server, simulated
 from support.lies import GOOD, swarm
 from support.toy import lines, same_bits

@@ -10,8 +10,8 @@ import torch
 
 from rebafl import UserError
 from rebafl.algorithms.aggregate import Upload
-from rebafl.federation.app.census import Census
 from rebafl.federation.app.records import from_arrays
+from rebafl.federation.app.server.class_counts import Census
 from support.grid import FakeGrid, nodes_of, run
 from support.lies import counts, within
 from support.toy import lines

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ...algorithms.aggregate import Upload, euclidean_norm
+from ....algorithms.aggregate import Upload, euclidean_norm
 
 FEWEST = 3  # uploads of which the median means something
 SHARED = 100.0  # times the median's length that shared values may have

@@ -23,10 +23,10 @@ from typing import Protocol
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
-from ...base.config import read_toml
-from ...base.errors import UserError
-from ...base.files import write_whole
-from ...base.sealed import seal, unseal
+from ....base.config import read_toml
+from ....base.errors import UserError
+from ....base.files import write_whole
+from ....base.sealed import seal, unseal
 
 log = logging.getLogger("flwr")
 

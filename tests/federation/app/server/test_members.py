@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from rebafl import UserError
-from rebafl.federation.app.members import QUESTIONS, Bound, Claimed, read_members
+from rebafl.federation.app.server.members import QUESTIONS, Bound, Claimed, read_members
 from support.damage import flips
 from support.grid import CLIENTS, FakeGrid, nodes_of, run
 from support.toy import lines

@@ -8,7 +8,7 @@ import torch
 from flwr.app import RecordDict
 
 from rebafl.base.tensors import pack
-from rebafl.federation.app.client_states import InFolder, recall
+from rebafl.federation.app.node.client_states import InFolder, recall
 from support.damage import flips
 from support.grid import FakeGrid, nodes_of, run
 from support.toy import lines
