@@ -12,7 +12,6 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.control_pb2 import ListNodesRequest
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
@@ -20,12 +19,12 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from rebafl.federation.app.server.members import read_keys
+from rebafl.federation.app.member_keys import read_keys
+from rebafl.federation.flower_changes import guarded
 from rebafl.federation.ops.control import connected
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.federation.ops.local import open_or_create
 from rebafl.federation.ops.processes import free_ports, wait_until
-from rebafl.federation.superlink import guarded
 
 BIN = Path(sys.executable).parent
 
@@ -110,8 +109,8 @@ def members(federation):
 
 def count(federation):
     """How many nodes the SuperLink knows at all."""
-    with federation.link.client() as client:
-        return len(client.ListNodes(ListNodesRequest()).nodes_info)
+    with federation.link.control() as control:
+        return len(control.nodes())
 
 
 def supernode(federation, key, *options):
@@ -185,8 +184,8 @@ def test_a_request_from_elsewhere_cannot_add_keys_or_submit_runs(running):
 def test_a_node_cannot_speak_for_another(running):
     """A right key with another node's number is refused; with its own number it is heard."""
     allowed = read_keys(running.server / "members.toml")
-    with running.link.client() as control:
-        numbers = {bytes(n.public_key): n.node_id for n in control.ListNodes(ListNodesRequest()).nodes_info}
+    with running.link.control() as control:
+        numbers = {bytes(n.public_key): n.node_id for n in control.nodes()}
     own, other = numbers[allowed[1]], numbers[allowed[2]]
     private = load_ssh_private_key((running.folder / "node-1" / "node.key").read_bytes(), None)
     assert isinstance(private, EllipticCurvePrivateKey)

@@ -385,6 +385,12 @@ def open_run(path: Path) -> Record:
     return Record(path)
 
 
+def rounds_done(path: Path) -> int:
+    """How many rounds are finished in a directory; 0 if it holds no run."""
+    record = Record(path)
+    return len(record.rounds()) if record.begun else 0
+
+
 def _mark_of(states: Iterable[ClientState]) -> int:
     mark = 0
     for saved in states:

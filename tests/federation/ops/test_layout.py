@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from rebafl.base.errors import UserError
-from rebafl.federation.app.server.members import read_keys
+from rebafl.federation.app.member_keys import read_keys
 from rebafl.federation.ops.layout import Plan, create
 
 SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))

@@ -27,7 +27,7 @@ class Options:
     """How the server of a federation behaves. None of it changes what a round computes from the same uploads."""
 
     out: Annotated[str, Field(min_length=1, description="run directory, on the server")] = "runs/federation"
-    deadline: Annotated[float, Field(gt=0, description="seconds after which a round closes")] = 120.0
+    deadline: Annotated[float, Field(gt=0, description="seconds after which a round closes")] = 60.0
     min_nodes: Annotated[int, Field(ge=1, description="nodes that must be connected when a round begins")] = 2
     wait: Annotated[float, Field(ge=0, description="seconds to wait for that many nodes before giving up")] = 300.0
     patience: Annotated[int, Field(ge=1, description="rounds in a row without a usable reply that end the run")] = 3
@@ -40,7 +40,7 @@ class Options:
         int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")
     ] = 0
     accept_changes: Annotated[
-        bool, Field(description="go on with a run whose own code was edited, or on another kind of bits")
+        bool, Field(description="resume a run although its own code was edited, or on another kind of bits")
     ] = False
     members: Annotated[str, Field(description="file that says which key is which client; empty: see the docs")] = ""
 
