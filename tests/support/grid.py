@@ -83,12 +83,12 @@ class FakeGrid:
 
     def pull_messages(self, ids):
         newest = max(round for _, round, _ in self.asked)
-        found = [self.replies.pop(each) for each in ids if each in self.replies]
-        found += [self.late[each][1] for each in ids if each in self.late and self.late[each][0] < newest]
-        for reply in found:
+        replies = [self.replies.pop(sent) for sent in ids if sent in self.replies]
+        replies += [self.late[sent][1] for sent in ids if sent in self.late and self.late[sent][0] < newest]
+        for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-        return found
+        return replies
 
 
 def nodes_of(config, state: Path | None = None):
@@ -111,9 +111,9 @@ def simulated(config, out: Path, **changes) -> Record:
 
 def absent(tmp_path: Path, *away: tuple[int, int]) -> dict:
     """A participation in which these (client, round) are away and all others are there."""
-    there = [f"{c},{r}" for r in range(1, 4) for c in range(CLIENTS) if (c, r) not in away]
+    present = [f"{c},{r}" for r in range(1, 4) for c in range(CLIENTS) if (c, r) not in away]
     path = tmp_path / "trace.csv"
-    path.write_text("client,round\n" + "\n".join(there) + "\n")
+    path.write_text("client,round\n" + "\n".join(present) + "\n")
     return {"participation": {"kind": "trace", "path": str(path)}}
 
 

@@ -145,11 +145,11 @@ def is_taken(port: int, host: str = "127.0.0.1") -> bool:
     return False
 
 
-def wait_until(ready: Callable[[], object], seconds: float, every: float = 0.2) -> bool:
+def wait_until(ready: Callable[[], object], seconds: float, pause: float = 0.2) -> bool:
     """Poll until `ready()` or the time is over."""
     until = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > until:
             return False
-        time.sleep(every)
+        time.sleep(pause)
     return True
