@@ -94,7 +94,7 @@ def test_too_few_nodes_are_waited_for_but_not_for_ever(config):
         run(config, grid, **{"min-nodes": 3})
     failure = Path(config["out"]) / "failure.txt"
     assert failure.read_text().startswith("Only 2 of at least 3")
-    assert run(config, FakeGrid(nodes_of(config)[:3]), **{"min-nodes": 3}).round == 3  # and the run goes on
+    assert run(config, FakeGrid(nodes_of(config)[:3]), **{"min-nodes": 3}).round == 3  # and the run is resumed
     assert not failure.exists()
 
 
