@@ -24,11 +24,11 @@ from ..report.cards import first_line
 from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run
 from ..runs import export as models
 from ..runs.experiment import split_data
-from ..runs.record import CONFIG, Record, open_run, read_settings
+from ..runs.record import CONFIG, Record, open_run, read_settings, rounds_done
 from ..runs.rounds import roll_back
 from ..runs.settings import Settings, make_settings
 from ..runs.simulate import OWN_MODEL
-from ..runs.sweep import GridPoint, check_code, grid, rounds_done, run_on_ray
+from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command

@@ -24,7 +24,7 @@ from ..runs.events import Event, Listener, RoundLine, RunStarted, nobody
 from ..runs.experiment import Say
 from ..runs.origin import OWN_CODE, latest, own_code
 from ..runs.record import Record, open_run
-from ..runs.rounds import FEDERATION
+from ..runs.rounds import SIMULATION, kind_of_run
 from ..runs.settings import Settings, flatten, stored_settings
 from ..runs.simulate import OWN_MODEL, simulate
 from .items import Item, Scale, cells_of
@@ -99,10 +99,8 @@ def read(path: Path) -> Kept:
     """A run directory or a result file."""
     kept = _directory(path) if path.is_dir() else _file(path)
     settings, facts = kept.settings, kept.environment
-    if FEDERATION in facts:
-        raise UserError(
-            f"{path} is the run of a federation, whose machines and data are elsewhere; run it again there."
-        )
+    if (kind := kind_of_run(facts)) != SIMULATION:
+        raise UserError(f"{path} is the run of a {kind}, whose machines and data are elsewhere; run it again there.")
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{path} was run from Python with a model of its own; run it again there, and compare the two.")
     try:
