@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import rebafl
 from rebafl import simulate
 from rebafl.federation.app.options import read_run_config
 from rebafl.federation.ops.local import LocalFederation, open_or_create
@@ -89,8 +90,9 @@ class Monkey:
 
 
 def environment(name: str) -> dict[str, str]:
-    """The poisoned app is found beside this file, and one node is told to be it."""
-    return {"PYTHONPATH": str(Path(__file__).parent)} | (
+    """The sources that this process uses, the poisoned app beside this file, and which node is to be poisoned."""
+    folders = [str(Path(rebafl.__file__).parents[1]), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, folders))} | (
         {"REBAFL_TEST_POISON": "1"} if name == f"node-{POISONED}" else {}
     )
 

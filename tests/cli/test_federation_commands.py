@@ -13,8 +13,7 @@ from rebafl.cli.main import app
 from rebafl.federation.ops.layout import Plan, create, read_plan
 from rebafl.federation.ops.local import LocalFederation
 from rebafl.federation.ops.processes import free_ports
-
-SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))
+from support.plans import SMALL
 
 
 def command(*words):
@@ -71,7 +70,7 @@ def test_status_says_what_there_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     create(Path("federation"), SMALL)
     result = command("status", "--json")
-    found = json.loads(result.stdout)
-    assert found["server"] == {"process": "not started here", "answers": False}
-    assert found["nodes"]["1"] == {"process": "not started here", "connected": False}
-    assert (found["up"], found["rounds"], found["accuracy"]) == (False, 0, None)
+    state = json.loads(result.stdout)
+    assert state["server"] == {"process": "not started here", "answers": False}
+    assert state["nodes"]["1"] == {"process": "not started here", "connected": False}
+    assert (state["up"], state["rounds"], state["accuracy"]) == (False, 0, None)

@@ -1,6 +1,5 @@
-"""Who may talk to the server; with a real SuperLink: who is let in, and who is not."""
+"""With a real SuperLink: who is let in, and who is not."""
 
-import asyncio
 import os
 import signal
 import ssl
@@ -12,7 +11,6 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.control_pb2 import ListNodesRequest
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
@@ -20,74 +18,13 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from rebafl.federation.app.members import read_keys
+from rebafl.federation.app.member_keys import read_keys
 from rebafl.federation.ops.control import connected
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.federation.ops.local import open_or_create
 from rebafl.federation.ops.processes import free_ports, wait_until
-from rebafl.federation.superlink import guarded
 
 BIN = Path(sys.executable).parent
-
-
-async def answered(request):
-    return await request
-
-
-def asked(path, client, server="10.0.0.1", length=b"0"):
-    """The status with which a guarded application answers a request."""
-    sent = []
-
-    async def application(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def keep(message):
-        sent.append(message)
-
-    headers = [] if length is None else [(b"content-length", length)]
-    scope = {"type": "http", "path": path, "client": (client, 4711), "server": (server, 9092), "headers": headers}
-    asyncio.run(answered(guarded(application)(scope, None, keep)))
-    return sent[0]["status"]
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/acquire-task", "/"]
-)
-def test_other_machines_reach_only_the_fleet_api(path):
-    assert asked(path, "10.0.0.7") == 403
-    assert asked(path, "no address") == 403
-    assert asked(path, "127.0.0.1") == asked(path, "::1") == asked(path, "10.0.0.1") == 200  # this machine
-    assert asked("/v1/fleet/activate-node", "10.0.0.7") == 200
-
-
-@pytest.mark.parametrize("length", [None, b"", b"-1", b"1e3", b"40000000", b"9" * 5000])
-def test_a_node_cannot_send_requests_without_end(length):
-    assert asked("/v1/fleet/push-object", "10.0.0.7", length=length) == 413
-    assert asked("/v1/fleet/push-object", "127.0.0.1", length=length) == 413
-    assert asked("/v1/runtime/push-object", "127.0.0.1", length=length) == 200  # the server's own app may
-
-
-def test_a_reply_is_announced_in_about_as_many_bytes_as_its_order():
-    """A tree of thousands of objects would block the SuperLink's database."""
-    sizes = []
-
-    async def application(scope, receive, send):
-        sizes.append((scope["path"], dict(scope["headers"])[b"content-length"]))
-
-    async def nothing(message):
-        pass
-
-    app = guarded(application)
-    for path, size in (
-        ("/v1/fleet/push-messages", b"10000"),
-        ("/v1/fleet/push-messages", b"30000"),  # before any order: not answered
-        ("/v1/runtime/push-messages", b"10000"),
-        ("/v1/fleet/push-messages", b"30001"),
-        ("/v1/fleet/push-messages", b"40000"),  # nor this
-    ):
-        scope = {"type": "http", "path": path, "client": ("127.0.0.1", 1), "headers": [(b"content-length", size)]}
-        asyncio.run(answered(app(scope, None, nothing)))
-    assert [int(size) for _, size in sizes] == [10000, 10000, 30001]
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +47,8 @@ def members(federation):
 
 def count(federation):
     """How many nodes the SuperLink knows at all."""
-    with federation.link.client() as client:
-        return len(client.ListNodes(ListNodesRequest()).nodes_info)
+    with federation.link.control() as control:
+        return len(control.nodes())
 
 
 def supernode(federation, key, *options):
@@ -185,8 +122,8 @@ def test_a_request_from_elsewhere_cannot_add_keys_or_submit_runs(running):
 def test_a_node_cannot_speak_for_another(running):
     """A right key with another node's number is refused; with its own number it is heard."""
     allowed = read_keys(running.server / "members.toml")
-    with running.link.client() as control:
-        numbers = {bytes(n.public_key): n.node_id for n in control.ListNodes(ListNodesRequest()).nodes_info}
+    with running.link.control() as control:
+        numbers = {bytes(n.public_key): n.node_id for n in control.nodes()}
     own, other = numbers[allowed[1]], numbers[allowed[2]]
     private = load_ssh_private_key((running.folder / "node-1" / "node.key").read_bytes(), None)
     assert isinstance(private, EllipticCurvePrivateKey)

@@ -10,11 +10,12 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from rebafl import simulate
-from rebafl.federation.app import federate as server_side
-from rebafl.federation.app import fetch
 from rebafl.federation.app.client_app import app as client_app
-from rebafl.federation.app.federate import federate
+from rebafl.federation.app.node_config import PARTITION_ID
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.server import ask, fetch
+from rebafl.federation.app.server import federate as server_side
+from rebafl.federation.app.server.federate import federate
 from rebafl.runs.record import Record
 from support.toy import same_bits
 
@@ -38,7 +39,7 @@ class Node:
     def __init__(self, part: int, run_config: dict, node_config: dict | None = None) -> None:
         self.node_id = 1000 + int(uuid.uuid4().hex[:12], 16)
         self.public_key = f"key {part}".encode()
-        config = {"partition-id": part} if node_config is None else node_config
+        config = {PARTITION_ID: part} if node_config is None else node_config
         self.context = Context(
             run_id=1, node_id=self.node_id, node_config=config, state=RecordDict(), run_config=run_config
         )
@@ -82,17 +83,17 @@ class FakeGrid:
 
     def pull_messages(self, ids):
         newest = max(round for _, round, _ in self.asked)
-        found = [self.replies.pop(each) for each in ids if each in self.replies]
-        found += [self.late[each][1] for each in ids if each in self.late and self.late[each][0] < newest]
-        for reply in found:
+        replies = [self.replies.pop(sent) for sent in ids if sent in self.replies]
+        replies += [self.late[sent][1] for sent in ids if sent in self.late and self.late[sent][0] < newest]
+        for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-        return found
+        return replies
 
 
 def nodes_of(config, state: Path | None = None):
     kept = {"state": str(state)} if state else {}
-    return [Node(part, config, {"partition-id": part, **kept}) for part in range(CLIENTS)]
+    return [Node(part, config, {PARTITION_ID: part, **kept}) for part in range(CLIENTS)]
 
 
 def run(config, grid=None, **changes) -> Record:
@@ -110,9 +111,9 @@ def simulated(config, out: Path, **changes) -> Record:
 
 def absent(tmp_path: Path, *away: tuple[int, int]) -> dict:
     """A participation in which these (client, round) are away and all others are there."""
-    there = [f"{c},{r}" for r in range(1, 4) for c in range(CLIENTS) if (c, r) not in away]
+    present = [f"{c},{r}" for r in range(1, 4) for c in range(CLIENTS) if (c, r) not in away]
     path = tmp_path / "trace.csv"
-    path.write_text("client,round\n" + "\n".join(there) + "\n")
+    path.write_text("client,round\n" + "\n".join(present) + "\n")
     return {"participation": {"kind": "trace", "path": str(path)}}
 
 
@@ -133,6 +134,6 @@ def as_in_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     monkeypatch.setattr(TaskIdentity, "_node_id", 1)
     monkeypatch.setattr(TaskIdentity, "_task_id", 1)
-    monkeypatch.setattr(server_side, "POLL", 0.01)
+    monkeypatch.setattr(ask, "POLL", 0.01)
     monkeypatch.setattr(fetch, "POLL", 0.01)
     monkeypatch.setattr(server_side, "HANDOVER", 0.0)

@@ -55,11 +55,15 @@ def failure(text):
     return add("note", ConfigRecord({"failure": text}))
 
 
-def headed(text: str, body: bytes = b"\0" * 16) -> Array:
-    """Bytes with a header of one's own for four float32."""
-    head = text.encode().ljust(118) + b"\n"
-    data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
-    return Array("float32", (4,), "numpy.ndarray", data)
+def npy_bytes(header: str) -> bytes:
+    """What numpy.save writes for 16 bytes, with another header."""
+    head = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + b"\0" * 16
+
+
+def headed(header: str) -> Array:
+    """An array that says it is four float32, with another header."""
+    return Array("float32", (4,), "numpy.ndarray", npy_bytes(header))
 
 
 def bias(array):

@@ -125,7 +125,7 @@ class Line:
         with suppress(Exception):  # refused, or the test is over
             run = reply.metadata.run_id
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            parts = {name: each.deflate() for name, each in get_all_nested_objects(reply).items()}
+            parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
             self.deliver_parts(reply, get_object_tree(reply), parts, run, pace)
 
     def deliver_parts(self, reply, tree: ObjectTree, parts: dict[str, bytes], run: int, pace=lambda: True) -> None:
@@ -139,8 +139,8 @@ class Line:
 
 @contextmanager
 def line_to(address: str):
-    with http_request_response(address, insecure=True) as found:
-        node, receive, send, _, _, pull, push, confirm = found
+    with http_request_response(address, insecure=True) as connection:
+        node, receive, send, _, _, pull, push, confirm = connection
         yield Line(node, receive, send, pull, push, confirm)
 
 
@@ -158,7 +158,7 @@ def nodes(address: str, behaviours):
                 else:
                     over.wait(0.5)
 
-    threads = [threading.Thread(target=serve, args=(each,), daemon=True) for each in behaviours]
+    threads = [threading.Thread(target=serve, args=(behave,), daemon=True) for behave in behaviours]
     for thread in threads:
         thread.start()
     try:

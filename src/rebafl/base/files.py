@@ -41,9 +41,19 @@ def write_whole(path: Path, data: bytes) -> None:
     aside = path.with_name(path.name + ASIDE)
     try:
         with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_through(file, data)
+        aside.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """The same for a file that nobody but its owner may read, from the first byte on."""
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        aside.unlink(missing_ok=True)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            _write_through(file, data)
         aside.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -76,16 +86,21 @@ def write_named(path: Path, write: Callable[[Path], None], name: Callable[[str],
 def append(path: Path, data: bytes) -> None:
     try:
         with path.open("ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_through(file, data)
     except OSError as error:
         raise cannot_write(path, error) from None
 
 
+def _write_through(file: IO[bytes], data: bytes) -> None:
+    """Write to the disk, not only to the system's memory."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"{path} cannot be written ({error.strerror}); what was finished before is safe: "
+        f"{path} cannot be written ({error.strerror}); nothing that was written before is lost: "
         "make room and run the same command again."
     )
 

@@ -36,8 +36,8 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Option("--dir", help="The federation's directory.")]
 Nodes = Annotated[int, typer.Option("--nodes", min=1, max=1000, help="How many nodes.")]
 NodeNumber = Annotated[int, typer.Argument(metavar="K", min=0, help="The node's number, from 0.")]
-HERE = Path("federation")
-LOOK, ASK = 0.5, 10.0  # seconds between looks at the run directory, and between questions to Flower
+DEFAULT_FOLDER = Path("federation")
+POLL, ASK_FLOWER = 0.5, 10.0  # seconds between two looks at the run directory, and two questions to Flower
 
 
 @app.command()
@@ -67,7 +67,7 @@ def init(
     ports = tuple(range(port + 1, port + 1 + nodes))
     create(folder, Plan(nodes, hosts, listen or ("0.0.0.0" if hosts else "127.0.0.1"), port, ports))
     out.print(Text(f"{folder}/server    start it there: ./start.sh"), soft_wrap=True)
-    out.print(Text(f"{folder}/node-K    K = 0 to {nodes - 1}, one a device: ./start.sh"), soft_wrap=True)
+    out.print(Text(f"{folder}/node-K    K = 0 to {nodes - 1}, one per device: ./start.sh"), soft_wrap=True)
     out.print(Text(f"Then, on the server: rebafl federation run --dir {folder} dataset=… rounds=…"), soft_wrap=True)
 
 
@@ -76,12 +76,12 @@ def up(
     words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="Settings of the run.")] = None,
     nodes: Nodes = 5,
     data: Annotated[str, typer.Option("--data", help="The data set, or a path.")] = "fashion-mini",
-    folder: Folder = HERE,
-    detach: Annotated[bool, typer.Option("--detach", help="Come back once the run was submitted.")] = False,
+    folder: Folder = DEFAULT_FOLDER,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once the run was submitted.")] = False,
 ) -> None:
     """Start a whole federation on 127.0.0.1 and train: a server and nodes with TLS and keys, as on real machines.
 
-    The same command goes on with a run that was stopped. Killed nodes and a killed server cost no finished round.
+    The same command resumes a run that was stopped. Killed nodes and a killed server cost no finished round.
 
     Examples:
 
@@ -100,11 +100,11 @@ def up(
         say("The server and the nodes are starting; the first round takes the longest.")
         need_submitted(federation.server, 90)
         if detach:
-            say(f"Training goes on by itself. Look with: {again}")
+            say(f"Training continues in the background. See: {again}")
             return
         _watch(federation, settings)
     except KeyboardInterrupt:
-        say(f"\nTraining goes on by itself. Look with: {again}")
+        say(f"\nTraining continues in the background. See: {again}")
         raise typer.Exit(130) from None
     except UserError:
         federation.down()
@@ -116,9 +116,9 @@ def up(
 @app.command()
 def run(
     words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="Settings of the run.")] = None,
-    folder: Folder = HERE,
+    folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """On the server's machine: ask for a run, and submit it. It goes on by itself after the server restarts.
+    """On the server's machine: request a run, and submit it. It is resumed when the server restarts.
 
     Example: `rebafl federation run --dir fed dataset=fashion-mini rounds=50 deadline=120`
     """
@@ -126,33 +126,33 @@ def run(
     settings, plain = _settings(words or [], federation.plan.nodes)
     check_same(Record(federation.out), settings)
     federation.submit(plain)
-    say(f"Submitted. Look with: rebafl federation status --dir {folder}")
+    say(f"Submitted. See: rebafl federation status --dir {folder}")
 
 
 @app.command()
-def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
-    """Who is there, and how far the run is.
+def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Show which nodes are connected, and how far the run is.
 
     Example: `rebafl federation status --json`
     """
-    found = LocalFederation(folder).status()
+    state = LocalFederation(folder).status()
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(state))
         return
-    table = Table("", "process here", "counted as connected by the server")
-    server = found["server"]
+    table = Table("", "process on this machine", "counted as connected by the server")
+    server = state["server"]
     table.add_row("server", _coloured(server["process"]), "" if server["answers"] else "[red]it does not answer")
-    for number, node in found["nodes"].items():
+    for number, node in state["nodes"].items():
         table.add_row(f"node {number}", _coloured(node["process"]), "yes" if node["connected"] else "[yellow]no")
     show(table)
-    done = f"{found['rounds']} of {found['of'] or '?'} rounds finished"
-    out.print(done + (f", accuracy {found['accuracy']:.2f}" if found["accuracy"] is not None else ""))
-    if found["problem"]:
-        out.print(Text(f"Problem: {found['problem']}", "red"), soft_wrap=True)
+    done = f"{state['rounds']} of {state['of'] or '?'} rounds finished"
+    out.print(done + (f", accuracy {state['accuracy']:.2f}" if state["accuracy"] is not None else ""))
+    if state["problem"]:
+        out.print(Text(f"Problem: {state['problem']}", "red"), soft_wrap=True)
 
 
 @app.command("kill-node")
-def kill_node(number: NodeNumber, folder: Folder = HERE) -> None:
+def kill_node(number: NodeNumber, folder: Folder = DEFAULT_FOLDER) -> None:
     """Kill a node and everything it started with SIGKILL, as if it lost power.
 
     Example: `rebafl federation kill-node 2`
@@ -161,12 +161,12 @@ def kill_node(number: NodeNumber, folder: Folder = HERE) -> None:
     federation.need_up()
     federation.number(f"node-{number}")
     federation.kill(f"node-{number}")
-    say(f"Node {number} is dead. Bring it back with: rebafl federation start-node {number} --dir {folder}")
+    say(f"Node {number} is dead. Start it again with: rebafl federation start-node {number} --dir {folder}")
 
 
 @app.command("start-node")
-def start_node(number: NodeNumber, folder: Folder = HERE) -> None:
-    """Bring a killed node back. The server lets it in once it has noticed the loss: up to a minute later.
+def start_node(number: NodeNumber, folder: Folder = DEFAULT_FOLDER) -> None:
+    """Start a killed node again. The server lets it in once it has noticed the loss: up to a minute later.
 
     Example: `rebafl federation start-node 2`
     """
@@ -178,29 +178,29 @@ def start_node(number: NodeNumber, folder: Folder = HERE) -> None:
 
 
 @app.command("kill-server")
-def kill_server(folder: Folder = HERE) -> None:
+def kill_server(folder: Folder = DEFAULT_FOLDER) -> None:
     """Kill the server and everything it started with SIGKILL.
 
     Example: `rebafl federation kill-server`, then `rebafl federation start-server`
     """
     LocalFederation(folder).kill("server")
-    say(f"The server is dead. Bring it back with: rebafl federation start-server --dir {folder}")
+    say(f"The server is dead. Start it again with: rebafl federation start-server --dir {folder}")
 
 
 @app.command("start-server")
-def start_server(folder: Folder = HERE) -> None:
-    """Bring a killed server back; the run goes on from its last finished round.
+def start_server(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Start a killed server again; the run is resumed from its last finished round.
 
     Example: `rebafl federation start-server`
     """
     federation = LocalFederation(folder)
     federation.need_up()
     federation.start("server")
-    say("The server is starting; the run goes on from its last finished round.")
+    say("The server is starting; the run is resumed from its last finished round.")
 
 
 @app.command()
-def down(folder: Folder = HERE) -> None:
+def down(folder: Folder = DEFAULT_FOLDER) -> None:
     """Stop the federation: the processes that `up` and `start-node` started in this directory, and no others.
 
     Example: `rebafl federation down`
@@ -217,7 +217,7 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
     for word in words:
         key = word.partition("=")[0].replace("-", "_")
         if key in ("out", "members"):
-            raise UserError(f"{key} is decided by --dir.")
+            raise UserError(f"{key} follows from --dir; leave it out.")
         if key in names and "=" in word:
             chosen[names[key]] = next(iter(parse_assignments([word.replace(word.partition("=")[0], key, 1)]).values()))
         else:
@@ -227,7 +227,7 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
     # the paper's split gives a client two classes: among few nodes some class would have no holder
     split = [] if chosen_split else ["partition=dirichlet"]
     rest = [*([f"dataset={data}"] if data else []), *split, f"partition.clients={nodes}", "rounds=10", *rest]
-    plain = {"deadline": 60.0, "min-nodes": min(2, nodes), **chosen, WORDS: shlex.join(rest)}
+    plain = {"min-nodes": min(Options().min_nodes, nodes), **chosen, WORDS: shlex.join(rest)}
     settings, _ = read_run_config(plain)
     if settings.partition.clients != nodes:
         raise UserError(f"partition.clients={settings.partition.clients}, but there are {nodes} nodes.")
@@ -239,8 +239,8 @@ def _watch(federation: LocalFederation, settings: Settings) -> None:
     """Show round after round until the last; a run that ends before that is an error."""
     record, asked = Record(federation.out), time.monotonic()
     while not record.begun:
-        asked = _still_going(federation, 0, settings.rounds, asked)
-        time.sleep(LOOK)
+        asked = _check_continues(federation, 0, settings.rounds, asked)
+        time.sleep(POLL)
     shown = len(record.rounds())
     with Display(settings, federation.out, silent=False) as display:
         display.listen(RunStarted(shown, record.environment().get("warnings", [])))
@@ -249,18 +249,20 @@ def _watch(federation: LocalFederation, settings: Settings) -> None:
             for line in lines[shown:]:
                 display.listen(line)
             shown = len(lines)
-            asked = _still_going(federation, shown, settings.rounds, asked)
-            time.sleep(LOOK)
+            asked = _check_continues(federation, shown, settings.rounds, asked)
+            time.sleep(POLL)
 
 
-def _still_going(federation: LocalFederation, done: int, rounds: int, asked: float) -> float:
+def _check_continues(federation: LocalFederation, done: int, rounds: int, asked: float) -> float:
     """Raise if the run is over too soon; returns when Flower was asked last, which is not done often."""
     if not federation.is_up:
         raise UserError(f"The federation was taken down after {done} of {rounds} rounds.")
-    if done < rounds and time.monotonic() - asked > ASK:
+    if done < rounds and time.monotonic() - asked > ASK_FLOWER:
         asked = time.monotonic()
-        if (reason := federation.ended()) is not None:
-            raise UserError(f"The run ended after {done} of {rounds} rounds. {reason or 'Flower does not say why.'}")
+        if end := federation.run_end():
+            raise UserError(
+                f"The run ended after {done} of {rounds} rounds: {end.problem or 'Flower does not say why'}"
+            )
     return asked
 
 

@@ -21,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
-from ..runs.record import Record
+from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
-from ..runs.sweep import rounds_done
 
 out, err = Console(), Console(stderr=True)
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -392,6 +392,12 @@ def read_settings(path: Path) -> Plain:
     return complete(values) if CONFIG_DIGEST.search(path.read_text(encoding="utf-8")) else values
 
 
+def rounds_done(path: Path) -> int:
+    """How many rounds are finished in a directory; 0 if it holds no run."""
+    record = Record(path)
+    return len(record.rounds()) if record.begun else 0
+
+
 def _mark_of(states: Iterable[ClientState]) -> int:
     mark = 0
     for saved in states:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -32,7 +33,8 @@ from .record import CONFIG, SETTINGS_DIGEST, Record
 from .settings import Settings, apart_from_kept, complete, differences
 from .spool import Spool
 
-FEDERATION = "federation"  # in environment.json: the facts of a run whose clients were real
+COMMON_TABLES = ("inputs", "instructions", OWN_CODE)  # tables of facts in environment.json that any run may have
+SIMULATION = "simulation"
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,30 @@ def check_same(record: Record, settings: Settings) -> None:
         )
 
 
+def kind_of_run(facts: Mapping[str, Any]) -> str:
+    """What made the run of this environment: the name of the table of facts that only this kind of run has, if any."""
+    names = (name for name, value in facts.items() if isinstance(value, Mapping) and name not in COMMON_TABLES)
+    return next(names, SIMULATION)
+
+
 def open_record(
-    record: Record, experiment: Experiment, federation: Plain | None = None, accept_changes: bool = False
+    record: Record, experiment: Experiment, extra_facts: Plain | None = None, accept_changes: bool = False
 ) -> Server:
-    """Create the directory, or pick up where it stands; `federation` are the facts of one that is new.
+    """Create the directory, or pick up where it stands.
+
+    `extra_facts` is a table of facts that only this kind of run has, by the name of the kind; a simulation has none.
 
     `accept_changes` is the user's word that a run may be gone on with other own code or another kind of bits.
     """
     settings = experiment.settings
     if not record.begun:
-        extra = {FEDERATION: federation} if federation is not None else {}
         first = experiment.first_server()
-        record.create(settings.plain(), {**_environment(experiment), **extra})
+        record.create(settings.plain(), {**_environment(experiment), **(extra_facts or {})})
         return first
     facts = record.environment()
-    if (FEDERATION in facts) != (federation is not None):
-        there = "a federation" if FEDERATION in facts else "a simulation"
+    if (kind := kind_of_run(facts)) != kind_of_run(extra_facts or {}):
         raise UserError(
-            f"{record.path} holds the run of {there}, which keeps its clients' state elsewhere; "
+            f"{record.path} holds the run of a {kind}, which keeps its clients' state elsewhere; "
             "choose another out=DIRECTORY."
         )
     if facts.get("data_sha256") != experiment.work.data.digest:

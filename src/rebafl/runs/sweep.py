@@ -17,7 +17,7 @@ from ..engines import cores
 from ..engines.jobs import TRIES
 from ..engines.ray_tasks import connected
 from .origin import OWN_CODE, doubts, latest, own_code, sentence
-from .record import Record
+from .record import Record, rounds_done
 from .settings import Settings, make_settings
 from .simulate import simulate
 
@@ -95,11 +95,6 @@ def run_on_ray(
             listen(sum(rounds_done(cell.out) for cell in cells))
     if problems:
         raise UserError(f"{len(problems)} of {len(cells)} runs failed, the first being {problems[0]}")
-
-
-def rounds_done(out: Path) -> int:
-    record = Record(out)
-    return len(record.rounds()) if record.begun else 0
 
 
 def _run_cell(settings: Plain, out: str, accept_changes: bool) -> str:

@@ -23,7 +23,7 @@ from .environment import machine
 from .events import Event, Listener, RoundLine, RunStarted, nobody
 from .origin import OWN_CODE, latest, own_code
 from .record import Record, open_run
-from .rounds import FEDERATION
+from .rounds import SIMULATION, kind_of_run
 from .settings import Settings, flatten, stored_settings
 from .simulate import OWN_MODEL, simulate
 
@@ -108,10 +108,8 @@ def _by_name(lines: Sequence[RoundLine]) -> Curves:
 def check_repeatable(run: RecordedRun) -> None:
     """Refuse what cannot be run again on this machine."""
     path, settings, facts = run.path, run.settings, run.environment
-    if FEDERATION in facts:
-        raise UserError(
-            f"{path} is the run of a federation, whose machines and data are elsewhere; run it again there."
-        )
+    if (kind := kind_of_run(facts)) != SIMULATION:
+        raise UserError(f"{path} is the run of a {kind}, whose machines and data are elsewhere; run it again there.")
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{path} was run from Python with a model of its own; run it again there, and compare the two.")
     try:

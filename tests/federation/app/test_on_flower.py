@@ -16,10 +16,12 @@ from typing import TextIO
 import pytest
 from flwr.app import Context, RecordDict
 
-from rebafl.federation.app import fetch
 from rebafl.federation.app.client_app import app as client_app
-from rebafl.federation.app.federate import federate
+from rebafl.federation.app.node_config import PARTITION_ID
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.server import fetch
+from rebafl.federation.app.server.federate import federate
+from rebafl.federation.ops.processes import free_ports
 from rebafl.runs.record import Record
 from support.grid import absent, same_server, simulated
 from support.lies import metadata, swarm
@@ -33,7 +35,7 @@ class Member:
 
     def __init__(self, part, config, act=lambda reply: None, parts=math.inf, pause=0.0):
         self.act, self.parts, self.pause = act, parts, pause
-        node = {"partition-id": part}
+        node = {PARTITION_ID: part}
         self.context = Context(run_id=1, node_id=1, node_config=node, state=RecordDict(), run_config=config)
 
     def __call__(self, line, message):
@@ -109,17 +111,6 @@ def flower(tmp_path, monkeypatch):
         log.close()
 
 
-def free_ports(count: int) -> list[str]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [str(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def listening(port: str) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", int(port))) == 0
@@ -128,11 +119,11 @@ def listening(port: str) -> bool:
 @pytest.mark.slow
 def test_three_rounds_on_real_nodes_give_the_simulators_bits(tmp_path, flower):
     """A SuperLink and two SuperNodes as processes of their own, with `flwr run .` of this repository."""
-    link, *ports = free_ports(3)
+    link, *ports = map(str, free_ports(3))
     here = ("--insecure", "--host", "127.0.0.1", "--port")
     flower("flower-superlink", *here, link, "--disable-runtime-dependency-installation")
     for part, port in enumerate(ports):
-        node = ("--superlink", f"127.0.0.1:{link}", "--node-config", f"partition-id={part}")
+        node = ("--superlink", f"127.0.0.1:{link}", "--node-config", f"{PARTITION_ID}={part}")
         flower("flower-supernode", *here, port, *node)
     (tmp_path / "home").mkdir()
     connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
@@ -141,7 +132,7 @@ def test_three_rounds_on_real_nodes_give_the_simulators_bits(tmp_path, flower):
     while not listening(link) and time.monotonic() < until:
         time.sleep(0.2)
     words = "training.epochs=1 partition=pathological partition.clients=2 partition.samples=200"
-    config = {"dataset": "fashion-mini", "rounds": 3, "settings": words}
+    config = {"dataset": "fashion-mini", "rounds": 3, "deadline": 120.0, "settings": words}
     changes = " ".join(f"{key}={json.dumps(value)}" for key, value in {**config, "out": str(tmp_path / "run")}.items())
     command = ["flwr", "run", str(REPOSITORY), "--stream", "--run-config", changes]
     told = subprocess.run(command, capture_output=True, text=True, timeout=240)

@@ -26,6 +26,7 @@ from rebafl.federation.app.records import (
     shown,
     to_arrays,
 )
+from support.lies import npy_bytes
 
 
 @given(st.text())
@@ -41,7 +42,7 @@ TENSORS = st.dictionaries(
     st.text(max_size=12).filter(str.isprintable),
     FINE.flatmap(lambda dtype: arrays.arrays(np.dtype(dtype), arrays.array_shapes(min_dims=0, min_side=0))),
     max_size=4,
-).map(lambda found: {name: torch.from_numpy(np.array(array)) for name, array in found.items()})
+).map(lambda group: {name: torch.from_numpy(np.array(array)) for name, array in group.items()})
 
 
 def alike(a, b) -> bool:
@@ -94,13 +95,8 @@ def test_numpy_itself_can_read_what_is_sent(salt):
 GOOD = Array(np.arange(4, dtype=np.float32))
 
 
-def headed(text: str, body: bytes = b"\0" * 16) -> bytes:
-    head = text.encode().ljust(118) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + body
-
-
 def described(descr: str, shape: str, fortran: bool = False) -> bytes:
-    return headed(f"{{'descr':'{descr}','fortran_order':{fortran},'shape':{shape}}}")
+    return npy_bytes(f"{{'descr':'{descr}','fortran_order':{fortran},'shape':{shape}}}")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +113,8 @@ def described(descr: str, shape: str, fortran: bool = False) -> bytes:
         (">f4", (4,), described(">f4", "(4,)"), "holds >f4"),
         ("float32", (2, 2), described("<f4", "(2,2)", fortran=True), "in an order that is not used here"),
         ("float32", (-4,), described("<f4", "(-4,)"), "two things"),
-        ("float32", (4,), headed("__import__('os').abort()"), "cannot be decoded"),
-        ("float32", (4,), headed("[" * 100), "cannot be decoded"),
+        ("float32", (4,), npy_bytes("__import__('os').abort()"), "cannot be decoded"),
+        ("float32", (4,), npy_bytes("[" * 100), "cannot be decoded"),
     ],
 )
 def test_bytes_that_are_no_plain_array_are_malformed(dtype, shape, data, reason):

@@ -9,10 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from rebafl.base.errors import UserError
-from rebafl.federation.app.members import read_keys
+from rebafl.federation.app.member_keys import read_keys
 from rebafl.federation.ops.layout import Plan, create
-
-SMALL = Plan(2, (), "127.0.0.1", 9092, (9093, 9094))
+from support.plans import SMALL
 
 
 def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(tmp_path):

@@ -1,8 +1,4 @@
-"""What does a node do when the server asks? It trains on its own data, and answers with its upload.
-
-The node's config says which data are its own: `partition-id`, a part of the run's data set, or `data`, the
-path of an `.npz` or a folder of class folders. `state` names a folder where it keeps its state.
-"""
+"""What does a node do when the server asks? It trains on its own data, and answers with its upload."""
 
 from __future__ import annotations
 
@@ -13,25 +9,24 @@ from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
 from ...base.words import one_line
-from .node import answer
-from .records import Malformed, failure_record
+from .node.answer import answer
+from .node_config import OWN_DATA, PARTITION_ID
+from .records import NOTE, Malformed, failure_record
 
 log = logging.getLogger("flwr")
 app = ClientApp()
 
-PARTITION = "partition-id"
-
 
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
-    """Which part of the data set this node says it holds; -1: none, it has data of its own."""
-    part = context.node_config.get(PARTITION, -1)
-    return Message(RecordDict({"note": ConfigRecord({PARTITION: part})}), reply_to=message)
+    """Which part of the data set this node says it holds."""
+    part = context.node_config.get(PARTITION_ID, OWN_DATA)
+    return Message(RecordDict({NOTE: ConfigRecord({PARTITION_ID: part})}), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round. Whatever goes wrong here is told to the server, which goes on without this client."""
+    """One round. Whatever goes wrong here is reported to the server, which continues without this client."""
     try:
         return Message(answer(message.content, context), reply_to=message)
     except (UserError, Malformed) as error:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from ...base.config import build, nested, parameters, parse_assignments
 from ...base.errors import UserError
 from ...runs.settings import Settings, make_settings
-from .census import Rule
 
 WORDS = "settings"
+CountsRule = Literal["split", "fixed", "free"]
 
 
 @parameters
@@ -27,20 +27,20 @@ class Options:
     """How the server of a federation behaves. None of it changes what a round computes from the same uploads."""
 
     out: Annotated[str, Field(min_length=1, description="run directory, on the server")] = "runs/federation"
-    deadline: Annotated[float, Field(gt=0, description="seconds after which a round closes")] = 120.0
+    deadline: Annotated[float, Field(gt=0, description="seconds after which a round closes")] = 60.0
     min_nodes: Annotated[int, Field(ge=1, description="nodes that must be connected when a round begins")] = 2
     wait: Annotated[float, Field(ge=0, description="seconds to wait for that many nodes before giving up")] = 300.0
     patience: Annotated[int, Field(ge=1, description="rounds in a row without a usable reply that end the run")] = 3
     max_norm: Annotated[float, Field(ge=0, description="farthest an upload may move the weights; 0: any")] = 0.0
     max_value: Annotated[float, Field(gt=0, description="largest number that an upload may hold")] = 1e6
     counts: Annotated[
-        Rule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
+        CountsRule, Field(description="class counts of a client: of its part of the data set, as it said first, or any")
     ] = "fixed"
     max_samples: Annotated[
         int, Field(ge=0, description="most samples a client may claim; 0: as many as the data set's training part has")
     ] = 0
     accept_changes: Annotated[
-        bool, Field(description="go on with a run whose own code was edited, or on another kind of bits")
+        bool, Field(description="resume a run although its own code was edited, or on another kind of bits")
     ] = False
     members: Annotated[str, Field(description="file that says which key is which client; empty: see the docs")] = ""
 

@@ -50,7 +50,7 @@ def shown(text: str) -> str:
 class Order:
     """What a client is asked to do: train for this run, as this client, in this round, from what was sent.
 
-    `state` is the round of the client's last upload that the server took, 0 if there is none: the state of
+    `state` is the round of the client's last upload that the server used, 0 if there is none: the state of
     that round is the client's own, all others are void. `inputs` and `data` (JSON, SHA-256) say how samples
     are normalised and which data set the run is about.
     """
@@ -108,18 +108,18 @@ def failure_of(content: RecordDict) -> str:
 
 
 def read_reply(content: RecordDict, client: int, round: int, most_bytes: float = math.inf) -> Reply:
-    """The reply of this client in this round: who it is was settled before, and a reply that says otherwise lies."""
+    """The reply of this client in this round: its key said who it is, and a reply that says otherwise lies."""
     note = Note(content)
     if unknown := sorted(content.keys() - REPLY):
         raise Malformed(f"the reply holds an unknown record {unknown[0]!r:.80}")
     held = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     if held > most_bytes:  # one array may stand under many names
         raise Malformed(f"the reply holds {held} bytes, more than {most_bytes}")
-    said = (note.number("client"), note.number("round"))
-    if said[0] != client:
-        raise Malformed(f"the reply claims to be of client {said[0]}")
-    if said[1] != round:
-        raise Malformed(f"the reply is of round {said[1]}")
+    claimed_client, claimed_round = note.number("client"), note.number("round")
+    if claimed_client != client:
+        raise Malformed(f"the reply claims to be of client {claimed_client}")
+    if claimed_round != round:
+        raise Malformed(f"the reply is of round {claimed_round}")
     counts = tensors(content, "counts")
     if counts.keys() != {"counts"}:
         raise Malformed("the reply holds no class counts")
@@ -152,10 +152,10 @@ class Note:
     """The plain facts of a message, by name and type."""
 
     def __init__(self, content: RecordDict) -> None:
-        found = content.get(NOTE)
-        if not isinstance(found, ConfigRecord):
+        facts = content.get(NOTE)
+        if not isinstance(facts, ConfigRecord):
             raise Malformed("the message has no note")
-        self.facts = found
+        self.facts = facts
 
     def number(self, name: str) -> int:
         value = self.facts.get(name)

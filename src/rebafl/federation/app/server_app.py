@@ -1,4 +1,4 @@
-"""The server of a federation, as Flower starts it: `flwr run .` with the settings in `pyproject.toml`."""
+"""How does Flower start the server of a federation? By `flwr run .`, with the settings in `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...base.errors import UserError
-from .federate import federate
+from ..flower_changes import need_flower
 from .options import read_run_config
+from .server.federate import federate
 
 log = logging.getLogger("flwr")
 app = ServerApp()
@@ -20,6 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     """All rounds. A mistake of the user's is said in one line; raising it makes Flower call the run failed."""
     log.addFilter(_without_traceback)
     try:
+        need_flower()
         settings, options = read_run_config(context.run_config)
         federate(grid, settings, options)
     except UserError as error:

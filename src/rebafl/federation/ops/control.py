@@ -1,13 +1,14 @@
-"""What does the SuperLink know? Its Control API, spoken from the machine it runs on."""
+"""What does the SuperLink know? Its nodes, asked for from the machine it runs on."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from ..flower_changes import ControlApi, control_api
 
 
 @dataclass(frozen=True)
@@ -17,49 +18,37 @@ class Link:
     address: str
     authority: Path
 
-    @contextmanager
-    def client(self) -> Iterator[Any]:
-        from flwr.supercore.control import ControlHttpClient
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
-        interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
-        authority = self.authority.read_bytes()
-        client = ControlHttpClient.from_server_address(self.address, False, authority, interceptors)
-        try:
-            yield client
-        finally:
-            client.close()
+    def control(self) -> AbstractContextManager[ControlApi]:
+        return control_api(self.address, self.authority.read_bytes())
 
 
 def register(link: Link, allowed: Mapping[int, bytes]) -> None:
     """Make the SuperLink know the allowed keys and no other, as soon as it answers."""
-    import httpx
-    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+    import httpx  # comes with Flower
 
-    with link.client() as client:
+    with link.control() as control:
         while True:
             try:
-                listed = client.ListNodes(ListNodesRequest()).nodes_info
+                nodes = control.nodes()
                 break
             except httpx.TransportError:
                 time.sleep(0.2)
-        known = {bytes(node.public_key): node.node_id for node in listed if node.status != "unregistered"}
+        known = {bytes(node.public_key): node.node_id for node in nodes if node.status != "unregistered"}
         for key in known.keys() - set(allowed.values()):
-            client.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
+            control.unregister(known[key])
         for number, key in allowed.items():
             if key not in known:
-                client.RegisterNode(RegisterNodeRequest(public_key=key, name=f"client-{number}"))
+                control.register(key, f"client-{number}")
 
 
 def connected(link: Link, allowed: Mapping[int, bytes]) -> dict[int, bool] | None:
     """Client number -> does its node answer the SuperLink? None if the SuperLink itself does not."""
-    import httpx
-    from flwr.proto.control_pb2 import ListNodesRequest
+    import httpx  # comes with Flower
 
     try:
-        with link.client() as client:
-            listed = client.ListNodes(ListNodesRequest()).nodes_info
+        with link.control() as control:
+            nodes = control.nodes()
     except httpx.HTTPError:
         return None
-    online = {bytes(node.public_key) for node in listed if node.status == "online"}
+    online = {bytes(node.public_key) for node in nodes if node.status == "online"}
     return {number: key in online for number, key in allowed.items()}

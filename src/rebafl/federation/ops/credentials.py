@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,19 +14,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ...base.errors import UserError
+from ...base.files import write_secret, write_whole
 
 YEARS = 5
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def write_secret(path: Path, data: bytes) -> None:
-    """Readable by its owner alone, from the first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-
-
 def make_authority(certificate: Path, key: Path) -> None:
-    """A certificate authority of this federation's own: nodes believe it and no other."""
+    """A certificate authority for this federation alone: its nodes trust no other."""
     private = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl federation")])
     built = (
@@ -37,7 +31,7 @@ def make_authority(certificate: Path, key: Path) -> None:
         .sign(private, hashes.SHA384())
     )
     write_secret(key, _pem(private))
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    write_whole(certificate, built.public_bytes(serialization.Encoding.PEM))
 
 
 def make_server_certificate(authority: Path, authority_key: Path, folder: Path, hosts: Iterable[str]) -> None:
@@ -58,7 +52,7 @@ def make_server_certificate(authority: Path, authority_key: Path, folder: Path, 
         .sign(signer, hashes.SHA384())
     )
     write_secret(folder / "server.key", _pem(private))
-    (folder / "server.crt").write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    write_whole(folder / "server.crt", built.public_bytes(serialization.Encoding.PEM))
 
 
 def make_node_key(folder: Path, name: str) -> str:

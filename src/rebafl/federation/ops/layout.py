@@ -7,14 +7,17 @@ import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
 from ...base.config import write_toml
 from ...base.errors import UserError, exists
+from ...base.files import write_whole
+from ..app.member_keys import MEMBERS
+from ..app.node_config import PARTITION_ID
+from ..flower_changes import need_flower
 
-DESCRIPTION, ALLOWED, NODE_CONFIG = "federation.json", "members.toml", "node-config"
+DESCRIPTION, NODE_CONFIG = "federation.json", "node-config"
 PORT = 9092
 COMPOSE_NAME = "server"  # what the compose example calls the server
 
@@ -36,11 +39,6 @@ class Plan:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-def need_flower() -> None:
-    if find_spec("flwr") is None:
-        raise UserError("A federation needs Flower; install it with: pip install 'rebafl[flower]'")
-
-
 def create(folder: Path, plan: Plan) -> None:
     """Keys, certificates, scripts and examples for a new federation."""
     need_flower()
@@ -51,7 +49,7 @@ def create(folder: Path, plan: Plan) -> None:
         folder.chmod(0o700)
         _fill(folder, plan)
     except OSError as error:
-        raise UserError(f"{folder} cannot hold a federation ({error.strerror}).") from None
+        raise UserError(f"{folder} cannot hold a federation ({error.strerror}); choose another directory.") from None
 
 
 def _fill(folder: Path, plan: Plan) -> None:
@@ -64,7 +62,7 @@ def _fill(folder: Path, plan: Plan) -> None:
     for number in range(plan.nodes):
         node = _machine(folder, f"node-{number}")
         allowed[str(number)] = make_node_key(node, node.name)
-        (node / NODE_CONFIG).write_text(f"partition-id={number}\n", encoding="utf-8")
+        (node / NODE_CONFIG).write_text(f"{node_config(number)}\n", encoding="utf-8")
         values = {"server": plan.address, "runtime_port": str(plan.node_ports[number]), "name": node.name}
         _write(node / "environment", "node-environment", values)
         _write(node / "start.sh", "node-start.sh", values)
@@ -73,9 +71,14 @@ def _fill(folder: Path, plan: Plan) -> None:
     _write(server / "environment", "server-environment", values)
     _write(server / "start.sh", "server-start.sh", values)
     _write(server / "rebafl-server.service", "unit.service", values)
-    (server / ALLOWED).write_text(write_toml({"clients": allowed}), encoding="utf-8")
+    write_whole(server / MEMBERS, write_toml({"clients": allowed}).encode())
     (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
-    (folder / DESCRIPTION).write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / DESCRIPTION, f"{json.dumps(asdict(plan), indent=2)}\n".encode())
+
+
+def node_config(number: int) -> str:
+    """The config of a node that holds the part of the run's data set with its own number."""
+    return f"{PARTITION_ID}={number}"
 
 
 def read_plan(folder: Path) -> Plan:
@@ -83,13 +86,13 @@ def read_plan(folder: Path) -> Plan:
     if not exists(path):
         raise UserError(f"{folder} holds no federation; make one with: rebafl federation init {folder}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
         return Plan(
-            int(found["nodes"]),
-            tuple(map(str, found["hosts"])),
-            str(found["listen"]),
-            int(found["port"]),
-            tuple(map(int, found["node_ports"])),
+            int(values["nodes"]),
+            tuple(map(str, values["hosts"])),
+            str(values["listen"]),
+            int(values["port"]),
+            tuple(map(int, values["node_ports"])),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); restore it.") from None

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 import psutil
 
 GRACE = 8.0  # seconds to end by itself
-_children: list[
-    subprocess.Popen[bytes]
-] = []  # those of this process, so that Python does not mourn them while they run
+_children: list[subprocess.Popen[bytes]] = []
+"""Those of this process: Python warns if the object of a child that still runs is deleted."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,9 @@ class Started:
     command: tuple[str, ...]
 
     @staticmethod
-    def read(found: Mapping[str, Any]) -> Started:
-        return Started(int(found["pid"]), int(found["began"]), str(found["boot"]), tuple(map(str, found["command"])))
+    def read(values: Mapping[str, Any]) -> Started:
+        command = tuple(map(str, values["command"]))
+        return Started(int(values["pid"]), int(values["began"]), str(values["boot"]), command)
 
     @staticmethod
     def now(pid: int, command: Sequence[str]) -> Started:
@@ -88,7 +88,7 @@ def kill(started: Iterable[Started]) -> None:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(family, timeout=GRACE)
-    _bury()
+    _reap()
 
 
 def stop(started: Iterable[Started]) -> None:
@@ -102,54 +102,54 @@ def stop(started: Iterable[Started]) -> None:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(left, timeout=GRACE)
-    _bury()
+    _reap()
 
 
-def _bury() -> None:
+def _reap() -> None:
     """Forget the children that ended, so that no zombies are left."""
     _children[:] = [child for child in _children if child.poll() is None]
 
 
 def _families(started: Iterable[Started]) -> list[psutil.Process]:
     """The processes that are still ours, with their groups and descendants, parents first."""
-    found: dict[int, psutil.Process] = {}
-    for each in started:
-        if (leader := each.process()) is None:
+    family: dict[int, psutil.Process] = {}
+    for leading in started:
+        if (leader := leading.process()) is None:
             continue
         with contextlib.suppress(psutil.Error):
             for process in (leader, *leader.children(recursive=True)):
-                found[process.pid] = process
+                family[process.pid] = process
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-                if os.getpgid(process.pid) == each.pid:
-                    found.setdefault(process.pid, process)
-    return list(found.values())
+                if os.getpgid(process.pid) == leading.pid:
+                    family.setdefault(process.pid, process)
+    return list(family.values())
 
 
 def free_ports(count: int) -> list[int]:
     """Ports on 127.0.0.1 that nobody uses now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def is_taken(port: int, host: str = "127.0.0.1") -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            each.bind((host, port))
+            probe.bind((host, port))
         except OSError:
             return True
     return False
 
 
-def wait_until(ready: Any, seconds: float, every: float = 0.2) -> bool:
+def wait_until(ready: Callable[[], object], seconds: float, pause: float = 0.2) -> bool:
     """Poll until `ready()` or the time is over."""
     until = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > until:
             return False
-        time.sleep(every)
+        time.sleep(pause)
     return True

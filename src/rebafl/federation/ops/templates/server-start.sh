@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts the server, and again whenever it ends; Ctrl-C or TERM stops it. It registers the keys in members.toml,
-# and goes on with the run that was asked for last from its last finished round.
+# and resumes the run that was requested last from its last finished round.
 cd "$$(dirname "$$0")" || exit 1
 . ./environment
 umask 077

@@ -1,10 +1,10 @@
 """Where does a client keep its state between rounds, and which of it counts?
 
-A client writes down the state after each round it trained in, under that round's number. The server says in
-its next message which round's upload it took last: that state is the client's own, and all others, older
-ones and those of uploads that were lost, are removed. So a client is never ahead of the server.
+A client stores its state after each round it trained in, under that round's number. The server says in its next
+message which round's upload it used last: that state is the client's own, and all others, older ones and those of
+uploads that were lost, are removed. So a client is never ahead of the server.
 
-States rest in a folder of the node if its config names one (`state`), and survive a restart of the node and
+States are stored in a folder of the node if its config names one (`state`), and survive a restart of the node and
 of the server; else in Flower's context, which lasts as long as the node's process and the Flower run.
 """
 
@@ -16,17 +16,18 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord, Context
 
-from ...base.errors import UserError
-from ...base.files import sha256, write_whole
-from ...base.tensors import Tensors, pack, unpack
-from .records import Malformed, from_arrays, to_arrays
+from ....base.errors import UserError
+from ....base.files import sha256, write_whole
+from ....base.tensors import Tensors, pack, unpack
+from ..node_config import STATE
+from ..records import Malformed, from_arrays, to_arrays
 
-STATE = "state"
+GROUP = "state"  # the name of the tensors in a file
 FILE = re.compile(r"round-(\d+)(?:-([0-9a-f]{64}))?\.safetensors")  # earlier versions wrote no digest
 RECORD = re.compile(r"state-(\d+)")
 
 
-class Keeper(Protocol):
+class StateStore(Protocol):
     """States by round."""
 
     def rounds(self) -> list[int]: ...
@@ -38,8 +39,8 @@ class Keeper(Protocol):
     def drop(self, round: int) -> None: ...
 
 
-class InFolder:
-    """One file a round, with the SHA-256 of its bytes in its name."""
+class FolderStore:
+    """One file per round, with the SHA-256 of its bytes in its name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,15 +53,17 @@ class InFolder:
         data = path.read_bytes()
         if digest and sha256(data) != digest:
             raise ValueError("its SHA-256 is not the one in its name")
-        return unpack(data)[0].get(STATE, {})
+        return unpack(data)[0].get(GROUP, {})
 
     def put(self, round: int, state: Tensors) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"The node's state folder {self.folder} cannot be made ({error.strerror}).") from None
-        self.drop(round)  # of a try whose upload the server did not take
-        data = pack({STATE: state})
+            raise UserError(
+                f"The node's state folder {self.folder} cannot be made ({error.strerror}); name another in its config."
+            ) from None
+        self.drop(round)  # of an attempt whose upload the server did not use
+        data = pack({GROUP: state})
         write_whole(self.folder / f"round-{round}-{sha256(data)}.safetensors", data)
 
     def drop(self, round: int) -> None:
@@ -69,12 +72,12 @@ class InFolder:
 
     def _files(self) -> dict[int, tuple[Path, str]]:
         """Round -> its file, and the digest in the file's name."""
-        found = ((path, FILE.fullmatch(path.name)) for path in self.folder.glob("round-*"))
-        return {int(match[1]): (path, match[2] or "") for path, match in found if match}
+        matches = ((path, FILE.fullmatch(path.name)) for path in self.folder.glob("round-*"))
+        return {int(match[1]): (path, match[2] or "") for path, match in matches if match}
 
 
-class InContext:
-    """One record a round, in the context that Flower keeps for a node."""
+class ContextStore:
+    """One record per round, in the context that Flower keeps for a node."""
 
     def __init__(self, context: Context) -> None:
         self.records = context.state
@@ -95,23 +98,23 @@ class InContext:
         del self.records[f"state-{round}"]
 
 
-def keeper(context: Context, run: str, client: int) -> Keeper:
+def state_store(context: Context, run: str, client: int) -> StateStore:
     folder = context.node_config.get(STATE, "")
     if not isinstance(folder, str):
-        raise UserError(f"state = {folder!r} in the node's config is no folder.")
-    return InFolder(Path(folder) / run / f"client-{client}") if folder else InContext(context)
+        raise UserError(f"{STATE} = {folder!r} in the node's config is no folder; give a path in quotes.")
+    return FolderStore(Path(folder) / run / f"client-{client}") if folder else ContextStore(context)
 
 
-def recall(kept: Keeper, taken: int) -> tuple[Tensors | None, str]:
-    """The state of the round whose upload the server took last (0: none yet), and why there is none if so."""
-    for round in kept.rounds():
-        if round != taken:
-            kept.drop(round)
-    if taken == 0:
+def confirmed_state(store: StateStore, used: int) -> tuple[Tensors | None, str]:
+    """The state of the round whose upload the server used last (0: none yet), and why it was lost if so."""
+    for round in store.rounds():
+        if round != used:
+            store.drop(round)
+    if used == 0:
         return None, ""
-    if taken not in kept.rounds():
-        return None, f"the state after round {taken} is not here any more"
+    if used not in store.rounds():
+        return None, f"the state after round {used} is not here any more"
     try:
-        return kept.get(taken), ""
+        return store.get(used), ""
     except (ValueError, OSError) as error:
-        return None, f"the state after round {taken} is damaged ({error})"
+        return None, f"the state after round {used} is damaged ({error})"

@@ -69,7 +69,7 @@ def test_an_upload_that_misses_the_deadline_leaves_no_trace(tmp_path, config, al
     assert "restarted" not in lines(real.path)[2]
 
 
-def test_rounds_in_vain_leave_the_model_as_it_is_and_end_the_run(config):
+def test_rounds_without_a_usable_reply_leave_the_model_as_it_is_and_end_the_run(config):
     grid = FakeGrid(nodes_of(config), lambda part, round, reply: reply if round == 1 else None)
     with pytest.raises(
         UserError, match=r"2 rounds in a row brought no usable reply \(client 0: no complete reply within 0.3 s"
@@ -94,7 +94,7 @@ def test_too_few_nodes_are_waited_for_but_not_for_ever(config):
         run(config, grid, **{"min-nodes": 3})
     failure = Path(config["out"]) / "failure.txt"
     assert failure.read_text().startswith("Only 2 of at least 3")
-    assert run(config, FakeGrid(nodes_of(config)[:3]), **{"min-nodes": 3}).round == 3  # and the run goes on
+    assert run(config, FakeGrid(nodes_of(config)[:3]), **{"min-nodes": 3}).round == 3  # and the run is resumed
     assert not failure.exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rebafl.algorithms.aggregate import Upload
-from rebafl.federation.app.peers import standing_out
+from rebafl.federation.app.server.outliers import outliers
 
 
 def upload_of(client, shared, change=1.0):
@@ -28,10 +28,10 @@ def upload_of(client, shared, change=1.0):
 )
 def test_shared_values_are_held_against_the_median(shared, refused):
     uploads = [upload_of(client, each) for client, each in enumerate(shared)]
-    assert list(standing_out(uploads, wary=False)) == refused
+    assert list(outliers(uploads, compare_changes=False)) == refused
 
 
 def test_the_change_is_held_against_the_median_only_after_a_discarded_round():
     uploads = [upload_of(0, 1.0), upload_of(1, 1.0), upload_of(2, 1.0, change=11.0)]
-    assert standing_out(uploads, wary=False) == {}
-    assert list(standing_out(uploads, wary=True)) == [2]
+    assert outliers(uploads, compare_changes=False) == {}
+    assert list(outliers(uploads, compare_changes=True)) == [2]

@@ -5,44 +5,44 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 from flwr.app import Context, RecordDict
 
-from ... import data as datasets
-from ...base.config import build
-from ...base.errors import UserError
-from ...data import Data, Inputs
-from ...models.choice import make_net
-from ...population.partition import Indices, Split, split_by
-from ...runs.settings import Settings
-from ...training.client_work import Work
-from ...training.resources import keep_memory, one_thread
-from .client_states import keeper, recall
-from .options import read_run_config
-from .records import Malformed, Order, Reply, read_order
+from .... import data as datasets
+from ....base.config import build
+from ....base.errors import UserError
+from ....data import Data, Inputs
+from ....population.partition import Indices, Split, split_by
+from ....runs.experiment import work_of
+from ....runs.settings import Settings
+from ....training.client_work import Work
+from ....training.resources import keep_memory, one_thread
+from ..node_config import DATA, PARTITION_ID
+from ..options import read_run_config
+from ..records import Malformed, Order, Reply, read_order
+from .client_states import confirmed_state, state_store
 
 log = logging.getLogger("flwr")
 
 
 def answer(content: RecordDict, context: Context) -> RecordDict:
-    """Train as asked to and hand back the upload; the next state is kept, for when the server took the upload."""
+    """Train as asked and return the upload; the next state is stored until the server confirms that upload."""
     order = read_order(content)
     settings, _ = read_run_config(context.run_config)
-    kept = keeper(context, order.run, order.client)
-    state, gone = recall(kept, order.state)
-    if gone:
-        log.warning("Client %s starts afresh: %s.", order.client, gone)
+    store = state_store(context, order.run, order.client)
+    state, lost = confirmed_state(store, order.state)
+    if lost:
+        log.warning("Client %s starts afresh: %s.", order.client, lost)
     keep_memory()
     with one_thread():
         work = own_work(settings, context, order)
         upload, after = work.train(work.make_net(), order.sent, order.client, order.round, state)
     if after:
-        kept.put(order.round, after)
+        store.put(order.round, after)
     log.info("Client %s trained on %s samples in round %s.", order.client, upload.samples, order.round)
-    return Reply(upload, order.round, fresh=bool(gone)).record()
+    return Reply(upload, order.round, fresh=bool(lost)).record()
 
 
 def own_work(settings: Settings, context: Context, order: Order) -> Work:
@@ -54,20 +54,19 @@ def own_work(settings: Settings, context: Context, order: Order) -> Work:
     data, own = _own_data(settings, context, order, inputs)
     labels = data.y_train.numpy()
     split = Split(settings.partition.clients, len(inputs.classes), labels, lambda client: own)
-    make = partial(make_net, settings.model, inputs.shape, len(inputs.classes), settings.seed)
-    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
+    return work_of(settings, data, split)
 
 
 def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs) -> tuple[Data, Indices]:
     """The data, and the positions of this node's samples in them."""
-    part, path = context.node_config.get("partition-id"), context.node_config.get("data")
+    part, path = context.node_config.get(PARTITION_ID), context.node_config.get(DATA)
     if isinstance(path, str) and part is None:
-        data = adopted(datasets.load(path, log.info), inputs)
+        data = matched_to_run(datasets.load(path, log.info), inputs)
         return data, np.arange(len(data.y_train))
     if type(part) is not int or path is not None:
-        raise UserError('The node\'s config must hold either partition-id=NUMBER or data="PATH".')
+        raise UserError(f'The node\'s config must hold either {PARTITION_ID}=NUMBER or {DATA}="PATH".')
     if not 0 <= part < settings.partition.clients:
-        raise UserError(f"partition-id={part}: there are {settings.partition.clients} parts, counted from 0.")
+        raise UserError(f"{PARTITION_ID}={part}: there are {settings.partition.clients} parts, counted from 0.")
     data = datasets.load(settings.dataset, log.info)
     if data.digest != order.data:
         raise UserError(f"{settings.dataset} on this node holds other data than on the server; make them the same.")
@@ -75,10 +74,10 @@ def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs
     return data, split.indices(part)
 
 
-def adopted(data: Data, inputs: Inputs) -> Data:
+def matched_to_run(data: Data, inputs: Inputs) -> Data:
     """A device's own data under the run's class numbers and normalisation; named classes are matched by name."""
     if data.shape != inputs.shape or data.inputs.pixels != inputs.pixels:
-        kinds = [f"{'images' if each.pixels else 'numbers'} of shape {each.shape}" for each in (data.inputs, inputs)]
+        kinds = [f"{'images' if kind.pixels else 'numbers'} of shape {kind.shape}" for kind in (data.inputs, inputs)]
         raise UserError(f"{data.name} holds {kinds[0]}, the run learns from {kinds[1]}; make them alike.")
     own = inputs.classes[: len(data.classes)] if _unnamed(data.classes) else data.classes
     if unknown := sorted(set(own) - set(inputs.classes)) or data.classes[len(inputs.classes) :]:

@@ -1,4 +1,4 @@
-"""A reply is looked at without waiting: what hangs, fails, vanishes or is too large costs one client's update."""
+"""A reply is waiting at without waiting: what hangs, fails, vanishes or is too large costs one client's update."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from flwr.app.message.arraychunk import ArrayChunk
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from rebafl.federation.app import fetch
 from rebafl.federation.app.records import from_arrays
+from rebafl.federation.app.server import fetch
 from support.grid import FakeGrid, absent, nodes_of, run, same_server, simulated
 from support.lies import GOOD, swarm
 from support.toy import lines, same_bits
@@ -137,20 +137,20 @@ def reply(config):
     return caught[0]
 
 
-def parcel(link, **limits):
-    return fetch.InParts(link, 2, "1" * 64, fetch.Limit(**limits))
+def pending(link, **limits):
+    return fetch.ReplyInParts(link, 2, "1" * 64, fetch.Limit(**limits))
 
 
 def test_a_look_takes_what_is_there_and_waits_for_nothing(reply):
     link = Link(reply)
-    looked = parcel(link)
+    waiting = pending(link)
     for there in range(len(link.objects)):
         link.there, before = there, link.asked
-        assert looked.look() is None
+        assert waiting.poll() is None
         assert link.asked - before <= 2  # the one that has come, and the next, which has not
     assert link.confirmed == []
     link.there += 1
-    found = looked.look()
+    found = waiting.poll()
     assert found.metadata.reply_to_message_id == "1" * 64
     assert same_bits(from_arrays(reply.content["change"]), from_arrays(found.content["change"]))
     assert link.confirmed == [link.announced.metadata.message_id]
@@ -169,23 +169,23 @@ def test_a_reply_that_would_fill_up_the_server_is_refused_before_it_does(reply, 
     link = Link(reply)
     link.there = len(link.objects)
     with pytest.raises(fetch.Refused, match=reason):
-        parcel(link).look()
+        pending(link).poll()
     assert link.asked <= fetched
     assert link.confirmed or not fetched
 
 
 def test_a_reply_whose_objects_vanish_is_refused(reply):
     link = Link(reply)
-    looked = parcel(link)
-    assert looked.look() is None
+    waiting = pending(link)
+    assert waiting.poll() is None
     link.objects.clear()
     with pytest.raises(fetch.Refused, match="never uploaded completely"):
-        looked.look()
+        waiting.poll()
 
 
 def test_a_look_at_a_closed_round_ends(reply):
     link = Link(reply)
-    looked = parcel(link)
-    looked.dropped, link.there = True, len(link.objects)
-    assert looked.look() is None
+    waiting = pending(link)
+    waiting.abandoned, link.there = True, len(link.objects)
+    assert waiting.poll() is None
     assert link.asked == 0

@@ -10,8 +10,8 @@ import torch
 
 from rebafl import UserError
 from rebafl.algorithms.aggregate import Upload
-from rebafl.federation.app.census import Census
 from rebafl.federation.app.records import from_arrays
+from rebafl.federation.app.server.class_counts import ClassCounts
 from support.grid import FakeGrid, nodes_of, run
 from support.lies import counts, within
 from support.toy import lines
@@ -48,9 +48,9 @@ def test_the_server_knows_the_counts_of_a_part_of_its_own_data(config):
 
 
 def test_counts_of_clients_that_were_not_accepted_are_not_kept(tmp_path):
-    census = Census(tmp_path / "counts.json", "fixed", split=None)
-    assert census.objection(Upload(1, {}, torch.tensor([3, 4]))) is None
-    census.settle({1: [1, 2]})
-    assert "this client holds [1, 2]" in census.objection(Upload(1, {}, torch.tensor([3, 4])))
-    census.settle({1: [3, 4], 2: [5, 6]})
-    assert Census(tmp_path / "counts.json", "fixed", split=None).first == {1: [1, 2], 2: [5, 6]}
+    counts_table = ClassCounts(tmp_path / "counts.json", "fixed", split=None)
+    assert counts_table.objection(Upload(1, {}, torch.tensor([3, 4]))) is None
+    counts_table.remember({1: [1, 2]})
+    assert "this client holds [1, 2]" in counts_table.objection(Upload(1, {}, torch.tensor([3, 4])))
+    counts_table.remember({1: [3, 4], 2: [5, 6]})
+    assert ClassCounts(tmp_path / "counts.json", "fixed", split=None).first == {1: [1, 2], 2: [5, 6]}

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from rebafl import UserError
-from rebafl.federation.app.members import QUESTIONS, Bound, Claimed, read_members
+from rebafl.federation.app.server.members import QUESTIONS, MembersByClaim, MembersByKey, read_members
 from support.damage import flips
 from support.grid import CLIENTS, FakeGrid, nodes_of, run
 from support.toy import lines
@@ -20,7 +20,7 @@ def test_every_flipped_bit_of_the_table_of_members_is_noticed(tmp_path):
     file = tmp_path / "members.json"
 
     def table():
-        return Claimed(file, 3, lambda nodes: dict.fromkeys(nodes, -1))
+        return MembersByClaim(file, 3, lambda nodes: dict.fromkeys(nodes, -1))
 
     nodes = [SimpleNamespace(node_id=number, public_key=f"key {number}".encode()) for number in (1, 2)]
     found = table().clients(nodes)
@@ -42,7 +42,7 @@ def test_a_node_that_does_not_say_which_part_it_holds_is_not_asked_for_ever(tmp_
         asked.append(nodes)
         return {}
 
-    table = Claimed(tmp_path / "members.json", 4, ask)
+    table = MembersByClaim(tmp_path / "members.json", 4, ask)
     for _ in range(9):
         assert table.clients([silent]) == {}
     assert len(asked) == QUESTIONS
@@ -65,7 +65,7 @@ def test_with_a_members_file_a_number_belongs_to_a_key_and_strangers_are_never_a
     keys = [make_key() for _ in range(3)]
     members = tmp_path / "members.toml"
     members.write_text(f'[clients]\n3 = "{keys[0][1]} node"\n1 = "{keys[1][1]}"\n')
-    bound = Bound(read_members(members, CLIENTS))
+    bound = MembersByKey(read_members(members, CLIENTS))
     nodes = [connected(11, keys[0][0]), connected(12, keys[1][0]), connected(13, keys[2][0])]
     assert bound.clients(nodes) == {3: 11, 1: 12}
     assert bound.clients([connected(99, keys[0][0])]) == {3: 99}  # registered anew, the same key
@@ -117,7 +117,7 @@ def test_one_key_cannot_be_two_clients(tmp_path):
 
 
 def claims(tmp_path, said):
-    return Claimed(tmp_path / "members.json", CLIENTS, lambda nodes: {node: said.get(node) for node in nodes})
+    return MembersByClaim(tmp_path / "members.json", CLIENTS, lambda nodes: {node: said.get(node) for node in nodes})
 
 
 def test_a_number_whose_node_is_connected_is_never_given_away(tmp_path):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rebafl.data.arrays import NAMES
-from rebafl.federation.app.federate import federate
-from rebafl.federation.app.members import fingerprint
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.server.federate import federate
+from rebafl.federation.app.server.members import fingerprint
 from rebafl.runs.experiment import split_data
 from support.grid import CLIENTS, FakeGrid, Node, nodes_of, run, same_server
 from support.toy import lines, make_toy

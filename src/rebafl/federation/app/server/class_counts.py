@@ -1,12 +1,12 @@
 """How many samples of each class does a client hold? What its part of the data set holds, or what it said first.
 
-A client's weight in the mean is what it says of itself, so it may say it only once:
+A client's weight in the mean is the number of samples that it reports, so it may report it only once:
 
     split    every node holds a part of the run's data set, and the server knows what is in it
-    fixed    what a client's first accepted upload said holds for the whole run
-    free     a client may say something else in every round
+    fixed    the counts of a client's first accepted upload hold for the whole run
+    free     a client may report other counts in every round
 
-What was said first is kept in the run directory, one line a client, each with a digest. If the data of a device have
+First counts are kept in the run directory, one line per client, each with a digest. If the data of a device have
 changed for good reason, its line can be removed while the server is down.
 """
 
@@ -15,55 +15,56 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from ...algorithms.aggregate import Upload
-from ...base.errors import UserError
-from ...base.files import sha256, write_whole
-from ...population.partition import Split
+from ....algorithms.aggregate import Upload
+from ....base.errors import UserError
+from ....base.files import sha256, write_whole
+from ....population.partition import Split
+from ..options import CountsRule
 
-TABLE = "counts.json"
-Rule = Literal["split", "fixed", "free"]
+FIRST_COUNTS = "counts.json"  # in the run directory
 
 
-class Census:
+class ClassCounts:
     """The class counts that clients are held to."""
 
-    def __init__(self, file: Path, rule: Rule, split: Split) -> None:
+    def __init__(self, file: Path, rule: CountsRule, split: Split) -> None:
         self.file, self.rule, self.split = file, rule, split
         self.first = self._read() if rule == "fixed" else {}
 
     def objection(self, upload: Upload) -> str | None:
         """What is wrong with an upload's class counts, or None."""
         expected = self._expected(upload.client)
-        said = upload.counts.tolist()
-        if expected is None or said == expected:
+        reported = upload.counts.tolist()
+        if expected is None or reported == expected:
             return None
-        return f"impossible class counts {said}: this client holds {expected}"
+        return f"impossible class counts {reported}: this client holds {expected}"
 
-    def settle(self, said: Mapping[int, list[int]]) -> None:
-        """Uploads with these counts were accepted."""
-        if self.rule == "fixed" and (new := {client: said[client] for client in said if client not in self.first}):
+    def remember(self, accepted: Mapping[int, list[int]]) -> None:
+        """Uploads of these clients with these counts were accepted: a client's first counts are kept."""
+        new = {client: counts for client, counts in accepted.items() if client not in self.first}
+        if self.rule == "fixed" and new:
             self.first |= new
             rows = ",\n".join(
-                f'"{n}": {json.dumps([each, _digest(n, each)])}' for n, each in sorted(self.first.items())
+                f'"{client}": {json.dumps([counts, _digest(client, counts)])}'
+                for client, counts in sorted(self.first.items())
             )
             write_whole(self.file, f"{{\n{rows}\n}}\n".encode())
 
     def _expected(self, client: int) -> list[int] | None:
         if self.rule == "split":
-            found: list[int] = self.split.counts(client).tolist()
-            return found
+            counts: list[int] = self.split.counts(client).tolist()
+            return counts
         return self.first.get(client)
 
     def _read(self) -> dict[int, list[int]]:
         try:
             entries = json.loads(self.file.read_text(encoding="utf-8"))
-            found = {int(client): [int(count) for count in counts] for client, (counts, _) in entries.items()}
-            for client, counts in found.items():
+            first = {int(client): [int(count) for count in counts] for client, (counts, _) in entries.items()}
+            for client, counts in first.items():
                 if entries[str(client)][1] != _digest(client, counts):
                     raise ValueError(f"the digest of client {client} does not fit its counts")
-            return found
+            return first
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:

@@ -1,0 +1,1 @@
+"""What does a node of a federation do? It trains as it is asked to, and keeps its client's state between rounds."""

@@ -1,0 +1,198 @@
+"""How does a federation run? Round after round over Flower's grid, each closed at its deadline and committed.
+
+A round asks the clients that are connected, waits for their replies until the deadline and no longer, and is closed as
+in the simulator.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import torch
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from ....algorithms.hooks import own_mistakes
+from ....algorithms.interface import Server
+from ....base.config import plain
+from ....base.errors import UserError
+from ....base.tensors import size
+from ....base.words import one_line
+from ....data import Data
+from ....engines import InProcess, Outcome
+from ....models.choice import Factory
+from ....population.participation import Roster
+from ....runs.events import RoundLine
+from ....runs.experiment import Experiment, prepare
+from ....runs.record import Record
+from ....runs.rounds import Checks, Round, Run, check_same, open_record
+from ....runs.settings import Settings
+from ....training.resources import one_thread
+from ..options import Options
+from ..records import Order, failure_of, read_reply, shown, to_json
+from .ask import ask, introductions, message_to, wait_for_clients
+from .class_counts import FIRST_COUNTS, ClassCounts
+from .fetch import Limit
+from .members import CLAIMS, Members, MembersByClaim, MembersByKey, read_members
+from .outliers import outliers
+
+log = logging.getLogger("flwr")
+
+FACTS = "federation"  # in environment.json: the facts of a run whose clients were real
+HANDOVER = 30.0  # seconds to wait for a server that was just killed to release the run directory
+FAILURE = "failure.txt"
+MOST_LOSS = 1e3  # a model with a larger mean loss is beyond training: the round is discarded
+
+
+def federate(
+    grid: Grid, settings: Settings, options: Options, data: Data | None = None, model: Factory | None = None
+) -> Record:
+    """Start, or resume, the federation in directory `options.out`, up to `settings.rounds` rounds."""
+    record = Record(Path(options.out))
+    check_same(record, settings)
+    with one_thread(), own_mistakes(settings.algorithm):
+        experiment = prepare(settings, data, model, log.info)
+    with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
+        check_same(record, settings)
+        facts = {FACTS: {"run": uuid.uuid4().hex, **plain(options)}}
+        server = open_record(record, experiment, facts, options.accept_changes)
+        for warning in experiment.warnings:
+            log.warning("%s", warning)
+        federation = FederationServer(grid, experiment, options, record, server)
+        log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
+        while record.round < settings.rounds:
+            federation.round()
+    return record
+
+
+@contextmanager
+def _failure_noted(record: Record) -> Iterator[None]:
+    """Leave the reason why a run ended early in its directory: Flower may show what a ServerApp logs to nobody."""
+    note = record.path / FAILURE
+    note.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        if record.begun:
+            with suppress(OSError):  # the disk may be full, which is then the reason
+                note.write_text(f"{error if isinstance(error, UserError) else one_line(error)}\n", encoding="utf-8")
+        raise
+
+
+class FederationServer:
+    """The server's side of a run."""
+
+    def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record, server: Server) -> None:
+        self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
+        self.members = self._members()
+        self.id = str(record.environment()[FACTS]["run"])
+        self.last_used = {client: line.round for line in record.rounds() for client in line.used}
+        self.rounds_without_update = 0
+        self.was_discarded = any(line.discarded for line in record.rounds())
+        self.began, self.first_round = time.perf_counter(), record.round
+        samples = options.max_samples or len(experiment.work.data.y_train)
+        checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
+        engine = InProcess(experiment.work)  # for scores only
+        self.run = Run(experiment, record, engine, checks, server)
+        self.class_counts = ClassCounts(record.path / FIRST_COUNTS, options.counts, experiment.work.split)
+        self.limit = self._limit()
+
+    def round(self) -> None:
+        """Ask the connected clients, wait until the deadline, close the round."""
+        chosen = self.experiment.roster(self.record.round + 1).trains
+        with self.run.next_round() as round:  # its seconds include the wait for nodes
+            asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
+            missing, restarted = self._collect(round, asked)
+            who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
+            # before the round is committed: a server that dies in between must not forget what a client reported
+            self.class_counts.remember({upload.client: upload.counts.tolist() for upload in round.uploads})
+            line = round.close(who, missing, restarted)
+        self.last_used |= dict.fromkeys(line.used, line.round)
+        self.was_discarded |= bool(line.discarded)
+        self._report(line)
+        if chosen:
+            self._check_patience(line)
+
+    def _members(self) -> Members:
+        """Which node is which client: by the members file, or as nodes claim."""
+        clients = self.experiment.task.clients
+        if self.options.members:
+            return MembersByKey(read_members(Path(self.options.members), clients))
+        introduce = partial(introductions, self.grid, deadline=self.options.deadline)
+        return MembersByClaim(self.record.path / CLAIMS, clients, introduce)
+
+    def _collect(self, round: Round, asked: Mapping[int, int]) -> tuple[dict[int, str], list[int]]:
+        """Send the orders and use the replies as they come; who did not answer, and who had lost its state."""
+        restarted = []
+
+        def use(client: int, reply: Message) -> None:
+            outcome, lost_state = self._outcome(reply, client, round.number)
+            round.take(outcome)
+            restarted.extend([client] if lost_state else [])
+
+        answers = ask(self.grid, self._orders(round, asked), self.options.deadline, self.limit, use)
+        for client, reason in answers.broken.items():
+            round.take(Outcome(client, failure=reason))
+        for client, reason in outliers(round.uploads, compare_changes=self.was_discarded).items():
+            round.refuse(client, reason)
+        return answers.missing, sorted(restarted)
+
+    def _limit(self) -> Limit:
+        """What a reply may hold, by what is expected of one."""
+        algorithm, server = self.experiment.settings.algorithm, self.experiment.first_server()
+        change, shared = algorithm.uploaded(server.weights), algorithm.shared_template(server)
+        counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
+        return Limit.around(size(change) + size(shared) + size(counts), len(change) + len(shared))
+
+    def _orders(self, round: Round, asked: Mapping[int, int]) -> dict[int, Message]:
+        data, inputs = self.experiment.work.data, to_json(plain(self.experiment.work.data.inputs))
+        orders = {}
+        for client, node in asked.items():
+            state = self.last_used.get(client, 0) if round.state else 0
+            order = Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
+            orders[client] = message_to(node, order.record(), "train", str(round.number), self.options.deadline)
+        return orders
+
+    def _outcome(self, reply: Message, client: int, number: int) -> tuple[Outcome, bool]:
+        """A reply, checked; and whether the client had lost its state."""
+        try:
+            if failure := failure_of(reply.content):
+                return Outcome(client, failure=shown(failure)), False
+            read = read_reply(reply.content, client, number, self.limit.bytes)
+        except Exception as error:  # a node may send anything
+            return Outcome(client, failure=shown(f"malformed: {error}")), False
+        if objection := self.class_counts.objection(read.upload):
+            return Outcome(client, failure=shown(objection)), False
+        return Outcome(client, read.upload), read.fresh
+
+    def _report(self, line: RoundLine) -> None:
+        done, rounds = line.round, self.experiment.settings.rounds
+        seconds_per_round = (time.perf_counter() - self.began) / (done - self.first_round)
+        log.info(
+            "Round %s/%s: %s of %s clients used, accuracy %.2f, %.0f s; about %.0f min left.",
+            done, rounds, len(line.used), len(line.active), line.accuracy, line.seconds,
+            seconds_per_round * (rounds - done) / 60,
+        )  # fmt: skip
+        if line.discarded:
+            log.warning("Round %s was discarded, and the model left as it was: %s.", done, line.discarded)
+        for client, reason in {**line.missing, **line.refused}.items():
+            log.warning("Round %s: client %s was left out: %s.", done, client, reason)
+
+    def _check_patience(self, line: RoundLine) -> None:
+        """End the run after too many rounds in a row without an update."""
+        self.rounds_without_update = 0 if line.updated else self.rounds_without_update + 1
+        if self.rounds_without_update >= self.options.patience:
+            reasons = {**line.missing, **line.refused}
+            last = "; ".join(f"client {client}: {reason}" for client, reason in list(reasons.items())[:3])
+            raise UserError(
+                f"{self.rounds_without_update} rounds in a row brought no usable reply "
+                f"({last or line.discarded or 'nobody'}); "
+                "put that right, or raise deadline, and run the same command again to resume."
+            )
