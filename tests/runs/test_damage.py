@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rebafl import cli
 from rebafl.base.errors import UserError
-from rebafl.runs import rounds
+from rebafl.runs import opening
 from rebafl.runs.environment import machine
 from rebafl.runs.record import Record, earlier_points
 from support.toy import lines, run_toy, same_bits, weights
@@ -186,7 +186,7 @@ def test_the_checkpoint_of_another_run_is_not_taken(tmp_path, toy):
 def test_facts_of_rounds_that_were_rolled_back_are_forgotten(tmp_path, toy, monkeypatch):
     facts = machine()
     run_toy(tmp_path / "r", toy, rounds=3)
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"torch": "9.9"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: facts | {"torch": "9.9"})
     run = run_toy(tmp_path / "r", toy, rounds=6)
-    rounds.roll_back(Record(run.path), 2)
+    opening.roll_back(Record(run.path), 2)
     assert run.environment()["went_on_with"] == [{"after_round": 2, "rolled_back_from": 6}]

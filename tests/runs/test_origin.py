@@ -112,11 +112,11 @@ def test_before_the_first_finished_round_own_code_may_be_mended(own, tmp_path, t
 
 def test_another_kind_of_bits_needs_a_word_too_and_what_is_not_known_does_not(tmp_path, toy, monkeypatch):
     plain = {name: value for name, value in machine().items() if name != "bits"}
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain)
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: plain)
     run_toy(tmp_path / "r", toy, rounds=1)
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "portable"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: plain | {"bits": "portable"})
     run_toy(tmp_path / "r", toy, rounds=2)
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: plain | {"bits": "native"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: plain | {"bits": "native"})
     with pytest.raises(UserError, match="bits, 'portable' there and 'native' here"):
         run_toy(tmp_path / "r", toy, rounds=3)
     assert len(lines(tmp_path / "r")) == 2

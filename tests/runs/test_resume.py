@@ -34,10 +34,10 @@ def test_going_on_with_other_versions_is_noted(tmp_path, toy, monkeypatch):
     run_toy(out, toy, rounds=2)
     assert record.Record(out).environment() == begun
     facts = machine()
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"torch": "9.9"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: facts | {"torch": "9.9"})
     run_toy(out, toy, rounds=3)
     run_toy(out, toy, rounds=4)
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts)
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: facts)
     run_toy(out, toy, rounds=5)
     changes = [{"after_round": 2, "torch": "9.9"}, {"after_round": 4, "torch": facts["torch"]}]
     assert record.Record(out).environment() == begun | {"went_on_with": changes}

@@ -9,5 +9,10 @@ Say = Callable[[str], None]
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's type and message in one short line, for a sentence or a record."""
+    """An exception's type and message in one short line, for a sentence."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def first_line(error: BaseException) -> str:
+    """The same for the record, where one failure must look like another: without the lines that give details."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -21,8 +21,8 @@ from ..federation.ops.layout import PORT, Plan, create
 from ..federation.ops.local import LocalFederation, open_or_create
 from ..federation.ops.submission import need_submitted
 from ..runs.events import RunStarted
+from ..runs.opening import check_same
 from ..runs.record import Record
-from ..runs.rounds import check_same
 from ..runs.settings import Settings
 from .terminal import HELP, AsJson, Display, out, say, show
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from ..base.errors import UserError
 from ..data import check_name
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
-from ..runs.rounds import roll_back
 from ..runs.simulate import OWN_MODEL
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
 from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show

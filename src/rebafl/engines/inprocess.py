@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
-from ..base.words import one_line
+from ..base.words import first_line
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
@@ -28,7 +28,7 @@ class InProcess:
             try:
                 upload, after = self.work.train(self.net, sent, client, round, state)
             except Exception as error:  # one failed client must not stop the others
-                yield Outcome(client, failure=one_line(error))
+                yield Outcome(client, failure=first_line(error))
             else:
                 yield Outcome(client, _apart(upload), after)
 

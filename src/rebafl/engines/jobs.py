@@ -14,7 +14,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.errors import UserError
 from ..base.tensors import Tensors, pack, unpack
-from ..base.words import one_line
+from ..base.words import first_line
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, chunks, score_chunk, total
@@ -55,7 +55,7 @@ class Runner:
             groups, note = unpack(message)
             return self._score(note) if note["do"] == "score" else self._train(groups, note)
         except Exception as error:  # one failed client must not stop the others
-            return failed(one_line(error))
+            return failed(first_line(error))
 
     def _score(self, note: Mapping[str, Any]) -> bytes:
         load_weights(self.net, self.sent.weights)

@@ -20,8 +20,9 @@ from ..models.choice import Factory
 from ..training.resources import one_thread
 from .events import ClientsTrained, Listener, RunStarted, nobody
 from .experiment import prepare
+from .opening import check_same, open_record
 from .record import Record
-from .rounds import Checks, Run, check_same, open_record
+from .rounds import Checks, Run
 from .settings import Settings, make_settings, resumed_settings
 
 OWN_MODEL = "python"

@@ -21,9 +21,9 @@ from ..base.words import Say
 from ..data import check_name
 from .environment import machine
 from .events import Event, Listener, RoundLine, RunStarted, nobody
+from .opening import SIMULATION, kind_of_run
 from .origin import OWN_CODE, latest, own_code
 from .record import Record, open_run
-from .rounds import SIMULATION, kind_of_run
 from .settings import Settings, flatten, stored_settings
 from .simulate import OWN_MODEL, simulate
 

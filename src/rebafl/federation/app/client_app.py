@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
-from ...base.words import one_line
+from ...base.words import first_line
 from .node.answer import answer
 from .node_config import OWN_DATA, PARTITION_ID
 from .records import NOTE, Malformed, failure_record
@@ -34,4 +34,4 @@ def train(message: Message, context: Context) -> Message:
         return Message(failure_record(str(error)), reply_to=message)
     except Exception as error:
         log.exception("Training failed")
-        return Message(failure_record(one_line(error)), reply_to=message)
+        return Message(failure_record(first_line(error)), reply_to=message)

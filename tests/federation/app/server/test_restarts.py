@@ -64,9 +64,9 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_loses_nothing(tmp_path, co
 
 def test_another_kind_of_bits_needs_the_word_of_the_run_config(config, monkeypatch):
     facts = machine()
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"bits": "one"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: facts | {"bits": "one"})
     run(config, rounds=1)
-    monkeypatch.setattr("rebafl.runs.rounds.machine", lambda: facts | {"bits": "other"})
+    monkeypatch.setattr("rebafl.runs.opening.machine", lambda: facts | {"bits": "other"})
     with pytest.raises(UserError, match="accept-changes=true"):
         run(config)
     assert len(lines(run(config, **{"accept-changes": True}).path)) == 3

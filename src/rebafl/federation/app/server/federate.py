@@ -31,8 +31,9 @@ from ....models.choice import Factory
 from ....population.participation import Roster
 from ....runs.events import RoundLine
 from ....runs.experiment import Experiment, prepare
+from ....runs.opening import check_same, open_record
 from ....runs.record import Record
-from ....runs.rounds import Checks, Round, Run, check_same, open_record
+from ....runs.rounds import Checks, Round, Run
 from ....runs.settings import Settings
 from ....training.resources import one_thread
 from ..options import Options
