@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rebafl import cli
 from rebafl.base.errors import UserError
-from rebafl.runs import opening
+from rebafl.runs import opening, rounds
 from rebafl.runs.environment import machine
 from rebafl.runs.record import Record, earlier_points
 from support.toy import lines, run_toy, same_bits, weights
