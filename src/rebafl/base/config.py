@@ -87,7 +87,7 @@ def plain(thing: Any) -> Plain:
 
 
 def merge(layers: Iterable[Mapping[str, Any]], sections: Iterable[str]) -> Plain:
-    """Later layers win, key by key. Naming another kind starts that section afresh.
+    """Later layers win, key by key. Naming another kind resets that section.
 
     `algorithm = "rebafl"` is short for `algorithm.kind = "rebafl"` wherever `sections` lists the key.
     """
@@ -152,9 +152,9 @@ def nested(pairs: Iterable[tuple[str, Any]]) -> Plain:
 def import_name(name: str, where: str) -> Any:
     """`module:attribute`, looked for on the path and in the current folder."""
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         return getattr(importlib.import_module(module), attribute)
     except UserError as error:  # what was found wrong with it while it was defined
@@ -178,7 +178,7 @@ def _frozen(value: Any) -> Any:
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain_value(each) for each in value]
+        return [_plain_value(item) for item in value]
     return plain(value) if dataclasses.is_dataclass(value) else value
 
 
@@ -219,7 +219,7 @@ def describe(cls: type) -> list[Described]:
 
 def _about(entry: Mapping[str, Any]) -> str:
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    typed = next((each for each in entry.get("anyOf", ()) if "type" in each), entry)
+    typed = next((option for option in entry.get("anyOf", ()) if "type" in option), entry)
     limits = [f"{sign} {typed[key]:g}" for key, sign in bounds.items() if key in typed]
     if "enum" in entry:
         limits = [" or ".join(map(str, entry["enum"]))]

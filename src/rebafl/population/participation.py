@@ -2,7 +2,7 @@
 
 A `Participation` says who is there in a round: a pure function of (seed, round), so resuming needs no state.
 It is read in one of two ways: those who are not there are *away* (did not train), or their upload is
-*lost* (trained in vain). A second process, `delivery`, may lose further uploads.
+*lost* (trained, but not used). A second process, `delivery`, may lose further uploads.
 """
 
 from __future__ import annotations
@@ -84,24 +84,24 @@ def _independent(p: float | tuple[float, ...], clients: int, seed: int, round: i
     chances = np.resize(np.atleast_1d(p), clients)
     random = generator(seed, purpose, round=round)
     for _ in range(MOST_DRAWS):
-        there = random.random(clients) < chances
-        if there.any():
-            return there
+        present = random.random(clients) < chances
+        if present.any():
+            return present
     raise UserError(f"p = {p} leaves all {clients} clients away in {MOST_DRAWS:,} draws; raise it.")
 
 
 @parameters
 class Fraction(Participation):
-    """Exactly round(share * clients) clients, at least one, drawn anew each round."""
+    """Exactly round(share * clients) clients, at least one, drawn again each round."""
 
     name = "fraction"
     share: Annotated[float, Field(gt=0, le=1, description="share of the clients")] = 0.1
 
     def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
-        there = np.zeros(clients, dtype=bool)
+        present = np.zeros(clients, dtype=bool)
         count = max(1, int(self.share * clients + 0.5))
-        there[generator(seed, purpose, round=round).choice(clients, size=count, replace=False)] = True
-        return there
+        present[generator(seed, purpose, round=round).choice(clients, size=count, replace=False)] = True
+        return present
 
 
 @parameters
@@ -120,7 +120,7 @@ class Markov(Participation):
 
 
 class _Chain:
-    """Who is there, round after round. It remembers where it stands, so that going on costs one step."""
+    """Who is present, round after round. It remembers its last round, so that the next one costs one step."""
 
     def __init__(self, leave: float, join: float, clients: int, seed: int, purpose: str) -> None:
         self.leave, self.join, self.clients, self.seed, self.purpose = leave, join, clients, seed, purpose
@@ -128,7 +128,7 @@ class _Chain:
 
     def restart(self) -> None:
         self.round = 1
-        self.there: Presence = self.draw(1) < self.join / (self.join + self.leave)
+        self.present: Presence = self.draw(1) < self.join / (self.join + self.leave)
 
     def draw(self, round: int) -> npt.NDArray[np.float64]:
         return generator(self.seed, self.purpose, round=round).random(self.clients)
@@ -139,8 +139,8 @@ class _Chain:
         while self.round < round:
             self.round += 1
             draw = self.draw(self.round)
-            self.there = np.where(self.there, draw >= self.leave, draw < self.join)
-        return self.there
+            self.present = np.where(self.present, draw >= self.leave, draw < self.join)
+        return self.present
 
 
 _chain = lru_cache(maxsize=4)(_Chain)
@@ -162,9 +162,9 @@ class Trace(Participation):
         who, first, last = _trace(self.path, self.round_length)
         if len(who) and who.max() >= clients:
             raise UserError(f"{self.path} names client {who.max()}, but there are only {clients}, counted from 0.")
-        there = np.zeros(clients, dtype=bool)
-        there[who[(first <= round) & (round <= last)]] = True
-        return there
+        present = np.zeros(clients, dtype=bool)
+        present[who[(first <= round) & (round <= last)]] = True
+        return present
 
 
 COLUMNS = "the columns must be client,round or client,first,last or client,from,to"
@@ -208,13 +208,13 @@ def present_by(participation: Participation, clients: int, seed: int, round: int
     if type(participation) in KINDS.values():
         return participation.present(clients, seed, round, purpose)
     with explained(f"{purpose}: present() of {address_of(type(participation))}"):
-        there = np.asarray(participation.present(clients, seed, round, purpose))
-        if there.shape != (clients,) or there.dtype != bool:
+        present = np.asarray(participation.present(clients, seed, round, purpose))
+        if present.shape != (clients,) or present.dtype != bool:
             raise TypeError(
-                f"it gave back {there.dtype} of shape {there.shape} where {clients} truth values are needed, "
+                f"it gave back {present.dtype} of shape {present.shape} where {clients} truth values are needed, "
                 "one for each client"
             )
-        return there
+        return present
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ class Roster:
 def roster(
     participation: Participation, dropout: Dropout, delivery: Participation, clients: int, seed: int, round: int
 ) -> Roster:
-    """Both readings, and both processes together."""
-    there = present_by(participation, clients, seed, round, "participation")
+    """Both readings of dropout, and both participations together."""
+    present = present_by(participation, clients, seed, round, "participation")
     delivered = present_by(delivery, clients, seed, round, "delivery")
-    trains = there if dropout == "away" else np.ones(clients, dtype=bool)
-    arrives = there & delivered
+    trains = present if dropout == "away" else np.ones(clients, dtype=bool)
+    arrives = present & delivered
     return Roster(tuple(map(int, np.flatnonzero(trains))), tuple(map(int, np.flatnonzero(arrives))))

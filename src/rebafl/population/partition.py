@@ -155,8 +155,8 @@ class File(Partition):
     def split(self, labels: Indices, classes: int, seed: int) -> Split:
         try:
             lists = json.loads(Path(self.path).read_text(encoding="utf-8"))
-            pieces = [np.array(each, dtype=object).astype(np.int64) for each in lists]
-            good = all(isinstance(each, list) and all(type(i) is int for i in each) for each in lists)
+            pieces = [np.array(positions, dtype=object).astype(np.int64) for positions in lists]
+            good = all(isinstance(piece, list) and all(type(i) is int for i in piece) for piece in lists)
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise UserError(
                 f"partition.path: {self.path} is not a JSON list of lists of positions ({error})."

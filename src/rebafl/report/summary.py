@@ -87,7 +87,7 @@ def read_run(path: Path) -> Run:
     record = open_run(path)
     rounds = record.rounds()
     if not rounds:
-        raise UserError(f"{path} has no finished round yet; go on with: rebafl run out={path}.")
+        raise UserError(f"{path} has no finished round yet; resume it with: rebafl run out={path}.")
     try:
         run = Run(path, record.config(), rounds)
         run.summary()

@@ -1,4 +1,4 @@
-"""Which code is a run's own, and may it be gone on with although something about it changed?
+"""Which code is a run's own, and may the run be resumed although something about it changed?
 
 A run names its algorithm, model, data set, partition and participation; if one lives outside this package, the name
 alone does not say what was computed. So the record keeps the SHA-256 of its source: of the file that defines it, or of
@@ -39,8 +39,8 @@ def own_code(settings: Settings, model: Factory | None = None, data: Data | None
     parts = [type(getattr(settings, section)) for section in KINDS]
     factory = model or MODELS.find(settings.model.kind)
     function = own_function(settings.dataset) if data is None else None
-    things = [each for part in (*parts, factory, function) if part for each in _definitions(part)]
-    return {address_of(each): _digest(each) for each in things}
+    definitions = [own for part in (*parts, factory, function) if part for own in _definitions(part)]
+    return {address_of(definition): _digest(definition) for definition in definitions}
 
 
 def _definitions(thing: Any) -> Iterable[Any]:
@@ -49,8 +49,8 @@ def _definitions(thing: Any) -> Iterable[Any]:
         thing = thing.func
     if not hasattr(thing, "__qualname__"):  # an object that can be called
         thing = type(thing)
-    every = inspect.getmro(thing) if isinstance(thing, type) else (thing,)
-    return [each for each in every if (each.__module__ or "").partition(".")[0] not in NOT_OWN]
+    definitions = inspect.getmro(thing) if isinstance(thing, type) else (thing,)
+    return [own for own in definitions if (own.__module__ or "").partition(".")[0] not in NOT_OWN]
 
 
 def _digest(thing: Any) -> str:
@@ -72,21 +72,23 @@ def latest(facts: Plain) -> Plain:
 
 def doubts(known: Plain, now: Mapping[str, Any]) -> list[str]:
     """What changed that needs a word of the user's; facts that one side does not know are no doubt."""
-    found = []
+    changes = []
     for name in NEED_A_WORD:
         old, new = known.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             pairs = {part: (old.get(part), new.get(part)) for part in sorted({*old, *new})}
-            found += [f"the source of {part}" for part, two in pairs.items() if two[0] != two[1] and UNKNOWN not in two]
+            changes += [
+                f"the source of {part}" for part, two in pairs.items() if two[0] != two[1] and UNKNOWN not in two
+            ]
         elif old is not None and new is not None and old != new:
-            found.append(f"{name}, {old!r} there and {new!r} here")
-    return found
+            changes.append(f"{name}, {old!r} there and {new!r} here")
+    return changes
 
 
-def sentence(path: Path, found: list[str]) -> str:
-    """What was found, and how to go on all the same."""
+def sentence(path: Path, changes: list[str]) -> str:
+    """What changed, and how to resume all the same."""
     return (
-        f"{path} was run with something else than what is here now ({'; '.join(found[:3])}); restore it or choose "
+        f"{path} was run with something else than what is here now ({'; '.join(changes[:3])}); restore it or choose "
         "another out=DIRECTORY, or say that both may be mixed: --accept-changes, from Python accept_changes=True, "
         "in a federation accept-changes=true."
     )

@@ -178,14 +178,14 @@ def apart_from_kept(values: Mapping[str, Any]) -> Plain:
 
 def _class_of(section: str, kind: object, known: Settings | None) -> type | None:
     if section not in KINDS:
-        found: type = TYPES[section]
-        return found
+        cls: type = TYPES[section]
+        return cls
     kinds = KINDS[section]
     if isinstance(kind, str) and kind in kinds:
-        found = kinds[kind]
-        return found
-    here = type(getattr(known, section)) if known else None
-    return here if here and kinds.kind_of(here) == kind else None
+        cls = kinds[kind]
+        return cls
+    own = type(getattr(known, section)) if known else None
+    return own if own and kinds.kind_of(own) == kind else None
 
 
 def _without(values: Plain, neutral: Plain) -> Plain:

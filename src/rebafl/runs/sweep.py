@@ -36,13 +36,13 @@ def grid(base: Plain, words: Sequence[str], folder: Path) -> list[GridPoint]:
     choices = [
         [f"{name}={value}" for value in alternatives(text)] for name, _, text in (w.partition("=") for w in words)
     ]
-    cells: dict[Path, GridPoint] = {}
+    points: dict[Path, GridPoint] = {}
     for chosen in product(*choices):
         settings = make_settings(base, parse_assignments(chosen))
         apart = [word for word, options in zip(chosen, choices, strict=True) if len(options) > 1]
         out = folder / settings.label
-        cells[out] = GridPoint(" ".join(apart) or settings.algorithm.name, settings, out)
-    return list(cells.values())
+        points[out] = GridPoint(" ".join(apart) or settings.algorithm.name, settings, out)
+    return list(points.values())
 
 
 def alternatives(text: str) -> list[str]:
@@ -59,45 +59,47 @@ def alternatives(text: str) -> list[str]:
     return values
 
 
-def check_code(cells: Sequence[GridPoint]) -> None:
-    """Cells that were run with other own code, finished ones too, would be compared with those that are to come."""
-    for cell in cells:
-        record = Record(cell.out)
+def check_code(points: Sequence[GridPoint]) -> None:
+    """Points that were run with other own code, finished ones too, would be compared with those that are to come."""
+    for point in points:
+        record = Record(point.out)
         facts = latest(record.environment()) if record.begun else {}
-        if found := doubts(facts, {OWN_CODE: own_code(cell.settings)}):
-            raise UserError(sentence(cell.out, found))
+        if changes := doubts(facts, {OWN_CODE: own_code(point.settings)}):
+            raise UserError(sentence(point.out, changes))
 
 
 def run_on_ray(
-    cells: Sequence[GridPoint],
+    points: Sequence[GridPoint],
     workers: int,
     listen: Callable[[int], None] = lambda rounds: None,
     accept_changes: bool = False,
 ) -> None:
-    """Run, or resume, all cells; `listen` hears every second how many rounds are finished in all.
+    """Run, or resume, all points; `listen` hears every second how many rounds are finished in all.
 
-    A cell that cannot be run does not stop the others; the first such is reported at the end.
+    A point that cannot be run does not stop the others; the first such is reported at the end.
     """
     problems = []
     with connected(workers or cores()) as ray:
-        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_run_cell)
-        left = {task.remote(cell.settings.plain(), str(cell.out.absolute()), accept_changes): cell for cell in cells}
+        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_run_point)
+        left = {
+            task.remote(point.settings.plain(), str(point.out.absolute()), accept_changes): point for point in points
+        }
         while left:
             ready, _ = ray.wait(list(left), timeout=1.0)
             for reference in ready:
-                cell = left.pop(reference)
+                point = left.pop(reference)
                 try:
                     problem = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     problem = f"its Ray task failed ({type(error).__name__})"
                 if problem:
-                    problems.append(f"{cell.label}: {problem}")
-            listen(sum(rounds_done(cell.out) for cell in cells))
+                    problems.append(f"{point.label}: {problem}")
+            listen(sum(rounds_done(point.out) for point in points))
     if problems:
-        raise UserError(f"{len(problems)} of {len(cells)} runs failed, the first being {problems[0]}")
+        raise UserError(f"{len(problems)} of {len(points)} runs failed, the first being {problems[0]}")
 
 
-def _run_cell(settings: Plain, out: str, accept_changes: bool) -> str:
+def _run_point(settings: Plain, out: str, accept_changes: bool) -> str:
     """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
     try:
         local = replace(make_settings(settings), engine="local", workers=1)

@@ -83,7 +83,7 @@ def read_order(content: RecordDict) -> Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client answers: its upload, and whether its state was gone so that it had to start afresh."""
+    """What a client answers: its upload, and whether its state was gone, so that it started without one."""
 
     upload: Upload
     round: int

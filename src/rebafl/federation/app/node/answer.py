@@ -34,7 +34,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     store = state_store(context, order.run, order.client)
     state, lost = confirmed_state(store, order.state)
     if lost:
-        log.warning("Client %s starts afresh: %s.", order.client, lost)
+        log.warning("Client %s starts without a state: %s.", order.client, lost)
     keep_memory()
     with one_thread():
         work = own_work(settings, context, order)

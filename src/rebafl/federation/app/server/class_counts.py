@@ -69,7 +69,7 @@ class ClassCounts:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise UserError(
-                f"{self.file} is damaged ({error}); restore it, or remove it, and clients are counted anew."
+                f"{self.file} is damaged ({error}); restore it, or remove it, and clients are counted again."
             ) from None
 
 
