@@ -1,4 +1,4 @@
-"""Does a run come out again? Its settings are run once more beside it, and every recorded number is compared to the bit.
+"""Does a run come out again? Its settings are run once more, and every recorded number is compared to the bit.
 
 Compared are all recorded curves, of a run directory each quantity in `rounds.jsonl`; if all its rounds were repeated,
 also the last weights. Seconds are left out.
