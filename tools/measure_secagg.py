@@ -1,4 +1,4 @@
-"""What does secure aggregation cost? The table of docs/secagg.md, measured on this machine in one process:
+"""What does secure aggregation cost? The table of docs/secagg.md: processor time of one thread on this machine.
 
 python tools/measure_secagg.py
 """
@@ -32,9 +32,9 @@ def measure(numbers: int, count: int, dropped: int) -> tuple[float, float, float
     sent: Counter[int] = Counter()
 
     def timed(what, act, *given):
-        began = time.perf_counter()
+        began = time.process_time()
         result = act(*given)
-        spent[what] += time.perf_counter() - began
+        spent[what] += time.process_time() - began
         return result
 
     server = Server(terms)
@@ -53,13 +53,12 @@ def measure(numbers: int, count: int, dropped: int) -> tuple[float, float, float
             }
             if server.stage is Stage.MASK and client < dropped:
                 continue
-            answer = timed("client", *steps[server.stage])
+            answer = timed("client" if client >= dropped else "lost", *steps[server.stage])
             sent[client] += len(answer)
             timed("server", server.take, answer)
         messages = timed("server", server.close)
-    whole = count - dropped  # the others did two of five steps, the cheap ones
     encode = spent["encode"] / count
-    return 1e3 * (spent["client"] / whole + encode), 1e3 * encode, 1e3 * spent["server"], sent[count - 1]
+    return 1e3 * (spent["client"] / (count - dropped) + encode), 1e3 * encode, 1e3 * spent["server"], sent[count - 1]
 
 
 def main() -> None:

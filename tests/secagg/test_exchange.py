@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebafl.secagg.abort import Abort
-from rebafl.secagg.messages import Stage
+from rebafl.secagg.client import pair_purpose, seed_key
+from rebafl.secagg.crypto import add_mask, agreed_key, combine
+from rebafl.secagg.fixed_point import plain_sum
+from rebafl.secagg.messages import MaskedInput, Stage
 from support.secagg import STAGES, Paused, is_exact, make_terms, make_vectors, run
 
 CLIENTS = (0, 1, 2, 3)
@@ -227,3 +230,24 @@ def test_two_masked_inputs_of_the_same_vector_differ():
     samples = [*one.values(), *other.values()]
     for a, b in combinations(samples, 2):
         assert abs((a == b).mean() - 1 / 256) < 0.001  # as often alike as by chance
+
+
+def test_an_input_that_arrives_late_stays_masked():
+    """Why there are two masks: the server is given what takes off the pair masks of a client that seemed lost."""
+    terms = make_terms((0, 1, 2), threshold=2, numbers=NUMBERS)
+    paused = Paused(terms, Stage.MASK)
+    answers = {client: paused.answer(client) for client in paused.sent}
+    late = MaskedInput.from_bytes(answers[2]).vector.copy()
+    for stage in (Stage.MASK, Stage.AGREE, Stage.UNMASK):
+        for client in (0, 1):
+            paused.server.take(answers[client] if stage is Stage.MASK else paused.answer(client))
+        paused.sent = paused.server.close()
+    assert np.array_equal(paused.server.total, plain_sum([paused.vectors[0], paused.vectors[1]]))
+    shares = {client: said.mask_keys[2] for client, said in paused.server._revealed.items()}
+    secret = combine(shares, 2, [0, 1, 2])
+    for client in (0, 1):
+        key = agreed_key(secret, paused.server._adverts[client].mask_key, terms.tag, pair_purpose(client, 2))
+        add_mask(late, key)  # client 2 has subtracted it
+    assert abs(chi_square(late.view(np.uint8)) - 255) < 136
+    add_mask(late, seed_key(paused.clients[2]._seed, terms.tag), subtract=True)  # which only client 2 knows
+    assert np.array_equal(late, paused.vectors[2])

@@ -62,9 +62,7 @@ class Averages:
         """One client's vector."""
         held = counts.numpy()
         if held.shape != (self.classes,) or held.min(initial=0) < 0 or not 0 < held.sum() <= self.most_samples:
-            raise Abort(
-                f"not class counts of {self.classes} classes with 1 to {self.most_samples} samples in all"
-            )
+            raise Abort(f"not class counts of {self.classes} classes with 1 to {self.most_samples} samples in all")
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if unlike := sorted(shapes.items() ^ self.shapes.items()):
             raise Abort(f"missing, unknown or of another shape: {unlike[0][0]}")
