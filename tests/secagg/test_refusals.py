@@ -277,15 +277,15 @@ def test_a_client_takes_part_only_under_its_own_key():
 
 
 def test_a_client_can_be_made_from_what_federation_init_writes(tmp_path):
-    from rebafl.federation.app.members import read_keys
-    from rebafl.federation.ops.layout import ALLOWED, Plan, create
+    from rebafl.federation.app.member_keys import MEMBERS, read_keys
+    from rebafl.federation.ops.layout import Plan, create
     from rebafl.secagg.crypto import read_signing_key
     from rebafl.secagg.local import exchange
     from rebafl.secagg.terms import Terms
     from support.secagg import is_exact
 
     create(tmp_path / "fed", Plan(3, (), "127.0.0.1", 9092, (9094, 9095, 9096)))
-    terms = Terms(b"round 1", read_keys(tmp_path / "fed" / "server" / ALLOWED), 2, TERMS.layout)
+    terms = Terms(b"round 1", read_keys(tmp_path / "fed" / "server" / MEMBERS), 2, TERMS.layout)
     clients = {
         number: Client(terms, number, read_signing_key((tmp_path / "fed" / f"node-{number}" / "node.key").read_bytes()))
         for number in range(3)
