@@ -187,8 +187,11 @@ def in_text(text: str, kind: str, line: int = 1) -> Iterator[Named]:
 def problems(sources: Sources, order: Order) -> list[str]:
     """Everything that is not as the order says, a sentence each."""
     listed, existing = set(order.places()), set(sources.modules)
-    wrong = [f"{'/'.join(place)}.py is not listed" for place in sorted(existing - listed)]
-    wrong += [f"{'/'.join(place)}.py is listed, but does not exist" for place in sorted(listed - existing)]
+    wrong = [f"{'/'.join(place)}.py is not listed in docs/architecture.toml" for place in sorted(existing - listed)]
+    wrong += [
+        f"{'/'.join(place)}.py is listed in docs/architecture.toml, but does not exist"
+        for place in sorted(listed - existing)
+    ]
     if wrong:
         return wrong  # what has no place cannot be compared
     excepted, needed = {(exception["file"], exception["names"]) for exception in order.exceptions}, set()

@@ -4,8 +4,9 @@ python tools/make_docs.py
 """
 
 import json
+import sys
 
-from architecture import PACKAGE, ROOT, Sources, picture, read_order, table
+from architecture import PACKAGE, ROOT, Sources, picture, problems, read_order, table
 from rebafl.report.chaos import chaos_table
 from rebafl.report.markdown import with_generated
 from rebafl.report.reference import pages
@@ -19,10 +20,17 @@ chaos = chaos_table(json.loads((DOCS / "measured" / "chaos.json").read_text()))
 
 order = read_order()
 sources = Sources(ROOT / "src" / PACKAGE, order.outside)
+if wrong := problems(sources, order):
+    sys.exit("\n".join(wrong))
 (DOCS / "architecture.svg").write_text(picture(sources, order))
 
 own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
 for name, text in {**pages(), **own}.items():
     page = DOCS / name
-    page.write_text(with_generated(page.read_text(), text))
+    if not page.exists():
+        sys.exit(f"There is no page {page.relative_to(ROOT)}; write it, with the two marks of the other pages.")
+    try:
+        page.write_text(with_generated(page.read_text(), text))
+    except ValueError as error:
+        sys.exit(f"{page.relative_to(ROOT)}: {error}")
     print(name)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Algorithm
 from rebafl.training.loop import train
 from support.methods import client, run_method, started
 from support.toy import run_toy, same_bits, weights
@@ -69,7 +70,10 @@ def test_any_number_of_workers_and_a_resume_give_the_same_bits(tmp_path, toy, na
     assert states[0] == states[1]
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddyn", "moon"])
+STATEFUL = [name for name, kind in KINDS.items() if kind.client_state_template is not Algorithm.client_state_template]
+
+
+@pytest.mark.parametrize("name", STATEFUL)
 @pytest.mark.parametrize("dropout", ["away", "lost"])
 def test_state_moves_only_with_an_upload_that_was_taken(tmp_path, toy, name, dropout):
     before: dict[int, bytes] = {}

@@ -40,8 +40,8 @@ WORDS = {"dataset": "fashion-mini", "algorithm": {"kind": "fedprox", "mu": 0.1},
 
 @parameters
 class GrownTraining(Training):
-    warm_up: Annotated[int, Field(ge=0), Added(before=0)] = 0
-    clip: Annotated[float, Field(ge=0), Added(before=0.0)] = 1.0  # new runs do otherwise than old ones
+    later_steps: Annotated[int, Field(ge=0), Added(before=0)] = 0
+    later_bound: Annotated[float, Field(ge=0), Added(before=0.0)] = 1.0  # new runs do otherwise than old ones
 
 
 @parameters
@@ -68,7 +68,7 @@ def grow_section(monkeypatch):
     monkeypatch.setitem(module._DEFAULTS, "arrival", {"kind": "bernoulli"})
 
 
-NEUTRAL = {"training": {"clip": 0.0}, "algorithm": {"kind": "fedprox", "mu": 0.1, "rates": [1.0]}}
+NEUTRAL = {"training": {"later_bound": 0.0}, "algorithm": {"kind": "fedprox", "mu": 0.1, "rates": [1.0]}}
 
 
 class Before(NamedTuple):
@@ -91,16 +91,15 @@ def same_name(settings, before):
 
 
 def test_added_keys_are_found():
-    assert added(GrownTraining) == {"warm_up": 0, "clip": 0.0}
-    assert added(GrownFedProx) == {"rates": [1.0]}
-    assert added(Training) == {}
+    assert added(GrownTraining) == added(Training) | {"later_steps": 0, "later_bound": 0.0}
+    assert added(GrownFedProx) == added(FedProx) | {"rates": [1.0]}
 
 
 def test_a_later_key_that_changes_nothing_is_no_part_of_the_identity(before, monkeypatch):
     grow_keys(monkeypatch)
     grown = make_settings(WORDS, NEUTRAL)
-    assert grown.plain()["training"]["warm_up"] == 0
-    assert grown.plain()["training"]["clip"] == 0.0
+    assert grown.plain()["training"]["later_steps"] == 0
+    assert grown.plain()["training"]["later_bound"] == 0.0
     assert grown.identity() == before.identity
     assert same_name(grown, before)
     assert stored_settings(before.plain) == grown
@@ -111,9 +110,13 @@ def test_a_later_key_that_changes_nothing_is_no_part_of_the_identity(before, mon
 def test_any_other_value_is_another_result(before, monkeypatch):
     grow_keys(monkeypatch)
     new = make_settings(WORDS)
-    assert new.plain()["training"]["clip"] == 1.0, "new runs have the new default"
+    assert new.plain()["training"]["later_bound"] == 1.0, "new runs have the new default"
     names = {new.digest, before.digest}
-    for change in ({"training": {"clip": 2.0}}, {"training": {"warm_up": 1}}, {"algorithm": {"rates": [1.0, 1.0]}}):
+    for change in (
+        {"training": {"later_bound": 2.0}},
+        {"training": {"later_steps": 1}},
+        {"algorithm": {"rates": [1.0, 1.0]}},
+    ):
         names.add(make_settings(WORDS, NEUTRAL, change).digest)
     assert len(names) == 5
 
@@ -135,7 +138,7 @@ def test_stored_settings_are_completed_without_importing_anything(before, monkey
     grow_keys(monkeypatch)
     found = complete(stored)
     assert found["algorithm"] == stored["algorithm"]
-    assert found["training"] == {**stored["training"], "warm_up": 0, "clip": 0.0}
+    assert found["training"] == {**stored["training"], "later_steps": 0, "later_bound": 0.0}
     assert complete(found) == found
 
 
@@ -153,8 +156,8 @@ def test_an_old_run_resumes_to_the_same_bits(tmp_path, toy, monkeypatch):
     assert lines(tmp_path / "r") == lines(tmp_path / "w")
     assert resumed.environment()["settings_sha256"] == digest
     assert run_old(tmp_path / "r", toy, rounds=5).round == 5, "and once more, now that the keys are written down"
-    with pytest.raises(UserError, match=r"training\.clip is 0\.0 there, 2\.0 here"):
-        run_old(tmp_path / "r", toy, training={"epochs": 2, "batch": 8, "lr": 0.05, "clip": 2.0})
+    with pytest.raises(UserError, match=r"training\.later_bound is 0\.0 there, 2\.0 here"):
+        run_old(tmp_path / "r", toy, training={"epochs": 2, "batch": 8, "lr": 0.05, "later_bound": 2.0})
     with pytest.raises(UserError, match=r"algorithm\.mu is 0\.1 there, 0\.2 here"):
         run_toy(tmp_path / "r", toy, algorithm={"kind": "fedprox", "mu": 0.2})
 
@@ -162,13 +165,13 @@ def test_an_old_run_resumes_to_the_same_bits(tmp_path, toy, monkeypatch):
 def test_old_and_new_runs_are_one_group(tmp_path, toy, monkeypatch):
     run_old(tmp_path / "0", toy, rounds=1)
     grow_keys(monkeypatch)
-    neutral = {"algorithm": NEUTRAL["algorithm"], "training": {"epochs": 2, "batch": 8, "lr": 0.05, "clip": 0.0}}
+    neutral = {"algorithm": NEUTRAL["algorithm"], "training": {"epochs": 2, "batch": 8, "lr": 0.05, "later_bound": 0.0}}
     run_toy(tmp_path / "1", toy, rounds=1, seed=1, **neutral)
     (group,) = group_runs([read_run(tmp_path / name) for name in "01"])
     assert len(group.runs) == 2
     run_toy(tmp_path / "2", toy, rounds=1, seed=2, algorithm=NEUTRAL["algorithm"])
     labels = [group.label for group in group_runs([read_run(tmp_path / name) for name in "012"])]
-    assert labels == ["fedprox, training.clip=0.0", "fedprox, training.clip=1.0"]
+    assert labels == ["fedprox, training.later_bound=0.0", "fedprox, training.later_bound=1.0"]
 
 
 def command(*words):
@@ -202,25 +205,27 @@ def test_an_old_run_is_exported_asked_verified_and_resumed_by_command(old):
     assert load_model("exported").classes == ("0", "1")
     for path in ("run", "result.json"):
         kept = read(Path(path))
-        assert kept.settings.plain()["training"]["clip"] == 0.0
+        assert kept.settings.plain()["training"]["later_bound"] == 0.0
         assert repeat(kept, 0, Path(f"repeated-{path}"), say=lambda text: None).same
     text = Path("run/config.toml").read_text()
-    assert "clip" not in text
+    assert "later_bound" not in text
     command("run", "out=run", "rounds=3", "-q")
     assert len(old.rounds()) == 3
-    assert "clip = 0.0" in Path("run/config.toml").read_text()
+    assert "later_bound = 0.0" in Path("run/config.toml").read_text()
 
 
 def test_the_settings_file_of_an_old_run_means_what_it_meant(old):
     command("run", "run/config.toml", "seed=1", "out=other", "-q")
-    assert Record(Path("other")).config()["training"]["clip"] == 0.0
+    assert Record(Path("other")).config()["training"]["later_bound"] == 0.0
     (group,) = json.loads(command("compare", "run", "other", "--json"))
     assert len(group["runs"]) == 2
-    assert "clip = 0.0" in command("settings", "run/config.toml")
+    assert "later_bound = 0.0" in command("settings", "run/config.toml")
     Path("own.toml").write_text(Path("run/config.toml").read_text().rpartition("# sha256")[0])
-    assert "clip = 1.0" in command("settings", "own.toml"), "what was written by hand takes new defaults"
+    assert "later_bound = 1.0" in command("settings", "own.toml"), "what was written by hand takes new defaults"
     command("sweep", "run/config.toml", "seed=0,1", "out=s", "-q")
-    assert all(Record(path.parent).config()["training"]["clip"] == 0.0 for path in Path("s").glob("*/config.toml"))
+    assert all(
+        Record(path.parent).config()["training"]["later_bound"] == 0.0 for path in Path("s").glob("*/config.toml")
+    )
 
 
 # --- renamed keys
@@ -291,9 +296,9 @@ def test_a_run_with_a_renamed_key_is_read_and_resumes(tmp_path, toy, monkeypatch
 
 def test_unknown_keys_are_refused_as_ever(monkeypatch):
     grow_keys(monkeypatch)
-    message = r"Unknown key 'training\.clap' \(did you mean 'clip'\?\); there are: batch, clip, epochs"
+    message = r"Unknown key 'training\.later_bond' \(did you mean 'later_bound'\?\); there are: batch, "
     with pytest.raises(UserError, match=message):
-        make_settings({"training": {"clap": 1}})
+        make_settings({"training": {"later_bond": 1}})
     with pytest.raises(UserError, match=r"Unknown key 'sed' \(did you mean 'seed'\?\)"):
         make_settings({"sed": 1})
     with pytest.raises(UserError, match=r"Unknown key 'training\.gone'"):

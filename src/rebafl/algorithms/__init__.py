@@ -25,8 +25,19 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
     {
         kind.name: kind
         for kind in (
-            FedAvg, FedProx, Scaffold, FedDyn, Moon, FedRS, FedBABU, FedLC, FedAvgFT, LabelSmoothing, BsmFedAvg, ReBaFL,
+            FedAvg,
+            FedProx,
+            Scaffold,
+            FedDyn,
+            Moon,
+            FedRS,
+            FedBABU,
+            FedLC,
+            FedAvgFT,
+            LabelSmoothing,
+            BsmFedAvg,
+            ReBaFL,
         )
     },
     no_subclass(Algorithm),
-)  # fmt: skip
+)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from .config import choices, import_name
 from .errors import UserError
-from .words import one_line
+from .words import one_line, own_place
 
 T = TypeVar("T")
 
@@ -79,8 +79,12 @@ def no_subclass(base: type[Any]) -> Callable[[Any], str]:
     def wrong(thing: Any) -> str:
         if not (isinstance(thing, type) and issubclass(thing, base) and isinstance(getattr(thing, "name", None), str)):
             return f"is not a class with a name, derived from rebafl.{base.__name__}"
-        missing = sorted(getattr(thing, "__abstractmethods__", ()))
-        return f"does not define {missing[0]}()" if missing else ""
+        if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+            return f"does not define {missing[0]}()"
+        declared = [n for n, kind in vars(thing).get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
+        if declared and "__dataclass_fields__" not in vars(thing):
+            return f"has the parameter {declared[0]}, but no @rebafl.parameters above the class"
+        return ""
 
     return wrong
 
@@ -102,4 +106,4 @@ def explained(what: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{what} failed ({one_line(error)}).") from error
+        raise UserError(f"{what} failed{own_place(error)} ({one_line(error)}).") from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
+PACKAGE = Path(__file__).parents[1]
 Say = Callable[[str], None]
 """Prints a sentence, such as `print`."""
 
@@ -16,3 +19,15 @@ def one_line(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The same for the record, where one failure must look like another: without the lines that give details."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def own_place(error: BaseException) -> str:
+    """` at FILE:LINE`, of the innermost line of the user's own code that an exception came through; '' if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if PACKAGE not in Path(frame.filename).parents and _is_users(frame.filename)]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _is_users(file: str) -> bool:
+    """Neither installed nor part of Python itself."""
+    return "site-packages" not in file and not file.startswith(("<frozen", str(Path(traceback.__file__).parent)))

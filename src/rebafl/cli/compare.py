@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run
+from ..report.summary import comparison_json, comparison_table, group_runs, mixed_bits, read_run, repeated_seeds
 from .terminal import AsJson, Png, out, say, show
 
 
@@ -26,7 +26,7 @@ def compare(
 
     unique = {path.resolve(): path for path in runs}
     groups = group_runs([read_run(path) for path in unique.values()])
-    if warning := mixed_bits(groups):
+    for warning in filter(None, (mixed_bits(groups), repeated_seeds(groups))):
         say(f"Warning: {warning}")
     png = png or (None if as_json else Path("curves.png"))
     if png:

@@ -13,7 +13,7 @@ from ..base.config import parameters
 from ..base.errors import UserError
 from ..base.kinds import Kinds, no_function
 from ..base.rng import torch_stream
-from ..base.words import one_line
+from ..base.words import one_line, own_place
 from .contract import Classifier, fit_contract
 from .networks import MLP, CifarCNN, FashionCNN
 
@@ -49,8 +49,9 @@ def make_net(
             raise
         except (Exception, SystemExit) as error:  # own code may fail in any way
             hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in KINDS else ""
-            reason = one_line(error)
-            raise UserError(f"model {choice.kind!r} does not fit inputs of shape {shape} ({reason}){hint}.") from None
+            place, reason = own_place(error), one_line(error)
+            what = f"failed{place} on an input" if place else "does not fit inputs"
+            raise UserError(f"model {choice.kind!r} {what} of shape {shape} ({reason}){hint}.") from None
 
 
 def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:

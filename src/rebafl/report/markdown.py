@@ -16,7 +16,9 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_generated(page: str, text: str) -> str:
-    """A page with the part between the two marks replaced."""
+    """A page with the part between the two marks replaced. Raises `ValueError` unless both are there, once."""
+    if (page.count(START), page.count(END)) != (1, 1) or page.index(START) > page.index(END):
+        raise ValueError(f"it must hold {START!r} once and {END!r} once after it")
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{text}\n{END}{after}"

@@ -19,7 +19,7 @@ def pages() -> dict[str, str]:
 
 def first_line(kind: type[Algorithm]) -> str:
     """An algorithm in one sentence."""
-    return (kind.__doc__ or "").splitlines()[0]
+    return (kind.__doc__ or "It has no docstring.").splitlines()[0]
 
 
 def algorithm_card(kind: type[Algorithm]) -> str:

@@ -112,6 +112,15 @@ def mixed_bits(groups: Sequence[Group]) -> str:
     )
 
 
+def repeated_seeds(groups: Sequence[Group]) -> str:
+    """A warning if runs of one setting have the same seed: they are one result, and ± then says too little."""
+    for group in groups:
+        seeds = [run.config.get("seed") for run in group.runs]
+        if len(set(seeds)) < len(seeds):
+            return f"Several runs of {group.label} have the same seed; leave out all but one, or ± says too little."
+    return ""
+
+
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Put seeds of one setting together; name each group by what sets it apart from the others."""
     flat = [flatten({**run.config, "seed": 0, "workers": 0}) for run in runs]
