@@ -26,10 +26,11 @@ import safetensors.torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from rebafl import Settings, make_settings, simulate
+from rebafl import Settings, simulate
 from rebafl.cli import app
 from rebafl.data.arrays import NAMES
 from rebafl.runs.environment import PORTABLE, machine
+from rebafl.runs.settings import stored_settings as read_stored
 from support.grid import CLIENTS, CONFIG, FakeGrid, as_in_a_task, nodes_of, run
 from support.toy import TOY_SETTINGS, TinyNet, make_toy
 
@@ -224,7 +225,7 @@ def check(found: Digests, recorded: Mapping[str, Any], torch_version: str) -> No
 
 def stored_settings(path: Path) -> Settings:
     """The settings in a result file."""
-    return make_settings(json.loads(path.read_text())["settings"])
+    return read_stored(json.loads(path.read_text())["settings"])
 
 
 def result_files() -> dict[str, Path]:

@@ -16,7 +16,7 @@ from rebafl import cli, simulate
 from rebafl.base.errors import UserError
 from rebafl.models.networks import MLP
 from rebafl.runs.environment import machine
-from rebafl.runs.origin import UNKNOWN, doubts, own_code
+from rebafl.runs.origin import UNKNOWN, changes_to_accept, own_code
 from rebafl.runs.settings import make_settings
 from support.toy import TOY_SETTINGS, TinyNet, lines, run_toy
 
@@ -133,8 +133,8 @@ def test_another_kind_of_bits_needs_a_word_too_and_what_is_not_known_does_not(tm
     ],
 )
 def test_what_is_doubted(old, new, found):
-    assert doubts({"own_code": old}, {"own_code": new}) == found
-    assert doubts({}, {"own_code": new}) == doubts({"own_code": old}, {}) == []
+    assert changes_to_accept({"own_code": old}, {"own_code": new}) == found
+    assert changes_to_accept({}, {"own_code": new}) == changes_to_accept({"own_code": old}, {}) == []
 
 
 class Maker:

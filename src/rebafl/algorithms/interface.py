@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F
@@ -112,6 +112,11 @@ class Context:
     client: Client
     prepared: Tensors = field(default_factory=dict)
 
+    def __getattr__(self, name: str) -> Any:
+        """Called for names that do not exist: what version 0.1 called otherwise is said."""
+        hint = {"own": "prepared", "device": "client"}.get(name)
+        raise AttributeError(f"context.{name} is called context.{hint} now" if hint else f"a context has no {name!r}")
+
 
 Fit = Callable[[Tensors, Part, Training], Tensors]
 """Weights, the part to train, and how -> weights after training on the server's own data."""
@@ -151,7 +156,7 @@ class Algorithm(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if old := [hook for hook in OLD_HOOKS if hook in vars(cls)]:
+        if old := [hook for hook in OLD_HOOKS if callable(vars(cls).get(hook))]:
             raise UserError(
                 f"{cls.__module__}:{cls.__qualname__} defines {old[0]}(), which is called "
                 f"{OLD_HOOKS[old[0]]} now; see docs/own-algorithm.md."

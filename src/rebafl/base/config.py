@@ -160,7 +160,9 @@ def import_name(name: str, where: str) -> Any:
     except UserError as error:  # what was found wrong with it while it was defined
         raise UserError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # own code may fail in any way
-        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}).") from None
+        moved = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("rebafl.")
+        hint = "; modules of rebafl moved: import what you need from rebafl itself" if moved else ""
+        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}){hint}.") from None
 
 
 def _value(text: str) -> Any:

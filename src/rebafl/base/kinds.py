@@ -6,6 +6,7 @@ package gave it (an entry point). Every sort of part that can be chosen by a wor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -48,7 +49,7 @@ class Kinds(dict[str, T]):
         where = where or self.what
         address = self.installed().get(word, word) if isinstance(word, str) else ""
         if ":" not in address:
-            names = [*self, *self.installed()]
+            names = {*self, *self.installed()}
             raise UserError(f"{where}: there is no {word!r}{choices(str(word), names)}; or give {self.form}.")
         thing = import_name(address, where)
         if reason := self.wrong(thing):
@@ -65,7 +66,13 @@ class Kinds(dict[str, T]):
             if known is thing:
                 return name
         address = address_of(thing)
-        return next((name for name, where in self.installed().items() if where == address), address)
+        return next((name for name, where in self.installed().items() if _same(where, address, thing)), address)
+
+
+def _same(where: str, address: str, thing: Any) -> bool:
+    """Does an entry point lead to this thing? It may name a module that only imports it."""
+    module, _, attribute = where.partition(":")
+    return where == address or getattr(sys.modules.get(module), attribute, None) is thing
 
 
 def address_of(thing: Any) -> str:

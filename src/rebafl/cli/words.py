@@ -12,7 +12,7 @@ from ..base.config import Plain, parse_assignments
 from ..base.errors import UserError, exists
 from ..data import check_name
 from ..runs.record import CONFIG, Record, read_settings
-from ..runs.settings import Settings, make_settings
+from ..runs.settings import Settings, make_settings, resumed_settings
 from ..runs.simulate import OWN_MODEL
 
 Words = Annotated[
@@ -38,8 +38,10 @@ def read_words(words: list[str]) -> tuple[Settings, Path]:
     base, rest, target = split_words(words)
     layers = [base, parse_assignments(rest)]
     if target and exists(target / CONFIG):
-        layers.insert(0, Record(target).config())
-    settings = make_settings(*layers)
+        stored = Record(target).config()
+        settings = resumed_settings(stored, stored, *layers)
+    else:
+        settings = make_settings(*layers)
     if settings.model.kind != OWN_MODEL:
         check_name(settings.dataset)
     return settings, target or Path("runs") / settings.label

@@ -51,7 +51,7 @@ class Adapted(Classifier):
         except AttributeError:
             names = ", ".join(name for name, layer in module.named_modules() if isinstance(layer, nn.Linear))
             raise UserError(
-                f"model.last: {type(module).__name__} has no layer {last!r}; linear ones: {names}."
+                f"model.last: {type(module).__name__} has no layer {last!r}; linear ones: {names or 'none'}."
             ) from None
         if not isinstance(head, nn.Linear):
             raise UserError(f"model.last: {last!r} is not a linear layer of {type(module).__name__}.")

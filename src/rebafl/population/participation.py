@@ -2,7 +2,7 @@
 
 A `Participation` says who is there in a round: a pure function of (seed, round), so resuming needs no state.
 It is read in one of two ways: those who are not there are *away* (did not train), or their upload is
-*lost* (trained, but not used). A second process, `delivery`, may lose further uploads.
+*lost* (trained, but not used). A second participation, `delivery`, may lose further uploads.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from ..base.rng import generator
 Indices = npt.NDArray[np.int64]
 Count = Annotated[int, Field(ge=1)]
 PURPOSE = "partition"
+CHECKED = 1000  # clients of an own partition that are looked at before a run begins
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Dirichlet(Partition):
     """Each class is spread over the clients by a draw from Dirichlet(alpha); every sample is used once."""
 
     name = "dirichlet"
-    alpha: Annotated[float, Field(gt=0, description="small: few classes a client; large: nearly iid")] = 0.5
+    alpha: Annotated[float, Field(gt=0, description="small: few classes per client; large: nearly iid")] = 0.5
     least: Annotated[int, Field(ge=1, description="samples every client has at the least")] = 10
 
     def split(self, labels: Indices, classes: int, seed: int) -> Split:
@@ -206,8 +207,12 @@ def split_by(partition: Partition, labels: Indices, classes: int, seed: int) -> 
                 raise TypeError(f"client {client} must hold a list of positions, at least one")
             if held.min() < 0 or held.max() >= len(labels):
                 raise ValueError(f"client {client} must hold positions between 0 and {len(labels) - 1}")
+            if len(np.unique(held)) != len(held):
+                raise ValueError(f"client {client} holds a position more than once")
             return held.astype(np.int64)
 
+    for client in range(min(split.clients, CHECKED)):  # while training, a mistake would only cost a client's upload
+        indices(client)
     return Split(split.clients, classes, labels, indices)
 
 
@@ -226,7 +231,7 @@ def _draw(labels: Indices, classes: int, seed: int, clients: int, samples: int, 
         if held > classes or held > samples:
             raise UserError(
                 f"partition: a client cannot hold {held} classes, with {classes} classes in the data and "
-                f"{samples} samples a client; lower partition.classes."
+                f"{samples} samples per client; lower partition.classes."
             )
         if most > min(map(len, pools)):
             raise UserError(

@@ -11,7 +11,7 @@ from ..base.config import Plain, plain
 from ..base.errors import UserError, exists
 from .environment import changed_facts, machine
 from .experiment import Experiment
-from .origin import NEED_A_WORD, OWN_CODE, WENT_ON, doubts, latest, sentence
+from .origin import OWN_CODE, TO_BE_ACCEPTED, WENT_ON, changes_to_accept, latest, refusal_of
 from .record import CONFIG, SETTINGS_DIGEST, Record
 from .settings import Settings, apart_from_kept, complete, differences
 
@@ -64,8 +64,8 @@ def open_record(
         raise UserError(f"{record.path}: its config.toml, or a file that it names, was changed; restore it.")
     now = {**machine(), **_own_code(experiment)}
     unfinished = 0 < len(record.rounds()) < settings.rounds
-    if unfinished and not accept_changes and (changes := doubts(latest(facts), now)):
-        raise UserError(sentence(record.path, changes))
+    if unfinished and not accept_changes and (changes := changes_to_accept(latest(facts), now)):
+        raise UserError(refusal_of(record.path, changes))
     server = _restored(record, experiment.first_server())
     record.resume()
     if record.round < settings.rounds:
@@ -78,7 +78,7 @@ def open_record(
 def _note_changes(record: Record, facts: Plain, now: Plain) -> None:
     """A run that is resumed with other code or versions, or on another machine, says so: bits may depend on them."""
     known = latest(facts)
-    unknown = {name: now[name] for name in NEED_A_WORD if name in now and name not in known}  # an earlier version's run
+    unknown = {name: now[name] for name in TO_BE_ACCEPTED if name in now and name not in known}
     if changed := changed_facts(known, now) | unknown:
         changes = [*facts.get(WENT_ON, []), {"after_round": record.round, **changed}]
         record.write_environment(facts | {WENT_ON: changes})

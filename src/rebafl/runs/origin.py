@@ -24,7 +24,7 @@ from .settings import KINDS, Settings
 
 OWN_CODE = "own_code"  # in environment.json: what is defined elsewhere -> SHA-256 of its source
 WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
-NEED_A_WORD = (OWN_CODE, "bits")
+TO_BE_ACCEPTED = (OWN_CODE, "bits")
 """Facts of a run without which its rounds are no longer one experiment: if they changed, the user has to say so."""
 
 UNKNOWN = "unknown"
@@ -70,10 +70,10 @@ def latest(facts: Plain) -> Plain:
     return known
 
 
-def doubts(known: Plain, now: Mapping[str, Any]) -> list[str]:
-    """What changed that needs a word of the user's; facts that one side does not know are no doubt."""
+def changes_to_accept(known: Plain, now: Mapping[str, Any]) -> list[str]:
+    """What changed that the user has to accept; facts that one side does not know are no change."""
     changes = []
-    for name in NEED_A_WORD:
+    for name in TO_BE_ACCEPTED:
         old, new = known.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             pairs = {part: (old.get(part), new.get(part)) for part in sorted({*old, *new})}
@@ -85,7 +85,7 @@ def doubts(known: Plain, now: Mapping[str, Any]) -> list[str]:
     return changes
 
 
-def sentence(path: Path, changes: list[str]) -> str:
+def refusal_of(path: Path, changes: list[str]) -> str:
     """What changed, and how to resume all the same."""
     return (
         f"{path} was run with something else than what is here now ({'; '.join(changes[:3])}); restore it or choose "

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 
@@ -122,7 +122,7 @@ class Round:
         server, discarded = _next_server(self.experiment, self.number, self.server, self.uploads)
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
-            before = partial(_scores, engine, algorithm, self.server)
+            before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
             if discarded := self.checks.unusable(scores.loss, lambda: before().loss):
                 server, scores = self.server, before()
         line = RoundLine(

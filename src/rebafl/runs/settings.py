@@ -141,20 +141,20 @@ def stored_settings(stored: Mapping[str, Any]) -> Settings:
     return make_settings(complete(stored))
 
 
-def resumed_settings(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Settings:
+def resumed_settings(stored: Mapping[str, Any], *asked: Mapping[str, Any]) -> Settings:
     """The settings asked for, to resume a run with: of keys that came later and are not asked for, the run's own.
 
     A script that is run again after the keys were added means what it meant before.
     """
-    wanted = make_settings(asked)
+    wanted = make_settings(*asked)
     values = complete(stored, wanted)
     beneath = {name: before for name, before in added(Settings).items() if values.get(name) == before}
     for name in SECTIONS:
         neutral, table = added(type(getattr(wanted, name))), values.get(name)
         if neutral and isinstance(table, Mapping) and table.get(KIND) == wanted.plain()[name].get(KIND):
-            own = {key: value for key, value in table.items() if key == KIND or value == neutral.get(key, neutral)}
-            beneath[name] = own
-    return make_settings(beneath, asked)
+            own = {key: before for key, before in neutral.items() if table.get(key) == before}
+            beneath[name] = {KIND: table[KIND], **own} if KIND in table else own
+    return make_settings(beneath, *asked)
 
 
 def complete(stored: Mapping[str, Any], known: Settings | None = None) -> Plain:

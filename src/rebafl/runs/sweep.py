@@ -16,7 +16,7 @@ from ..base.errors import UserError
 from ..engines import cores
 from ..engines.jobs import TRIES
 from ..engines.ray_tasks import connected
-from .origin import OWN_CODE, doubts, latest, own_code, sentence
+from .origin import OWN_CODE, changes_to_accept, latest, own_code, refusal_of
 from .record import Record, rounds_done
 from .settings import Settings, make_settings
 from .simulate import simulate
@@ -64,8 +64,8 @@ def check_code(points: Sequence[GridPoint]) -> None:
     for point in points:
         record = Record(point.out)
         facts = latest(record.environment()) if record.begun else {}
-        if changes := doubts(facts, {OWN_CODE: own_code(point.settings)}):
-            raise UserError(sentence(point.out, changes))
+        if changes := changes_to_accept(facts, {OWN_CODE: own_code(point.settings)}):
+            raise UserError(refusal_of(point.out, changes))
 
 
 def run_on_ray(
