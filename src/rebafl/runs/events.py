@@ -43,6 +43,8 @@ class RoundLine:
     """Why the new model was not taken."""
     other_accuracies: Mapping[str, float] = field(default_factory=dict)
     """Of other weights than those that count, by the name that the algorithm gives them."""
+    hidden: Sequence[int] = ()
+    """Classes whose prototypes too few clients share, so that the server does not pass them on."""
 
     @property
     def used(self) -> set[int]:
@@ -63,6 +65,7 @@ class RoundLine:
             **({"missing": _by_text(self.missing)} if self.missing else {}),
             **({"restarted": list(self.restarted)} if self.restarted else {}),
             **({"discarded": self.discarded} if self.discarded else {}),
+            **({"hidden": list(self.hidden)} if self.hidden else {}),
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

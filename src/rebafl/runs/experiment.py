@@ -14,7 +14,7 @@ from .. import data as datasets
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..base.errors import UserError
-from ..base.rng import generator, torch_stream
+from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
@@ -71,10 +71,14 @@ def split_data(
     return data, split, _warnings(data, split)
 
 
-def work_of(settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None) -> Work:
+def work_of(
+    settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None, noise: NoiseSource = "seed"
+) -> Work:
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
     make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
-    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
+    return Work(
+        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
+    )
 
 
 def prepare(

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -40,7 +40,8 @@ class Checks:
     """What an upload, and the model made of uploads, is held against besides its shape.
 
     `norm` and `value` bound how far the weights move and every number; `loss` is the most a round may end with.
-    `states` says whether clients hand their next state in.
+    `states` says whether clients hand their next state in. `samples` is the most that a client may show, `fewest` the
+    least.
     """
 
     samples: int
@@ -48,9 +49,10 @@ class Checks:
     value: float = math.inf
     loss: float = math.inf
     states: bool = True
+    fewest: int = 1
 
     def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
-        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
+        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value, self.fewest)
 
     def unusable(self, loss: float, before: Callable[[], float]) -> str:
         """Why a model with this loss must not become the run's, or ''; one that was bad `before` may get better."""
@@ -144,8 +146,11 @@ class Run:
     """A run in progress: what it starts from, where it is recorded, who scores, and the server after the last round."""
 
     def __init__(self, experiment: Experiment, record: Record, engine: Engine, checks: Checks, server: Server) -> None:
-        self.experiment, self.record, self.engine, self.checks = experiment, record, engine, checks
+        self.experiment, self.record, self.engine = experiment, record, engine
         self.server = server
+        protect = experiment.settings.protect
+        most = protect.most_samples(checks.samples, experiment.task.classes)
+        self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
 
     @contextmanager
     def next_round(self) -> Iterator[Round]:
@@ -164,7 +169,7 @@ class Round:
         self.began = time.perf_counter()
         self.run, self.spool, self.number = run, spool, run.record.round + 1
         self.experiment, self.record, self.server, self.checks = run.experiment, run.record, run.server, run.checks
-        algorithm = run.experiment.settings.algorithm
+        algorithm, self.protect = run.experiment.settings.algorithm, run.experiment.settings.protect
         extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
         self.sent = Sent(self.server.weights, extra)
         self.change = algorithm.uploaded(self.server.weights)
@@ -181,7 +186,7 @@ class Round:
         elif reason := self._refusal(outcome.upload, outcome.state or {}):
             self._refused[outcome.client] = reason
         else:
-            self._uploads[outcome.client] = self.spool.keep(outcome.upload)
+            self._uploads[outcome.client] = self.spool.keep(self.protect.received(outcome.upload))
             if outcome.state:
                 self.record.keep_state(outcome.client, outcome.state)
 
@@ -193,6 +198,8 @@ class Round:
     def _refusal(self, upload: Upload, state: Tensors) -> str | None:
         if reason := self.checks.refusal(upload, self.change, self.shared, self.experiment.task.classes):
             return reason
+        if objection := self.protect.objection(upload):
+            return objection
         reason = mismatch(state, self.state) if self.checks.states else None
         return f"next state: {reason}" if reason else None
 
@@ -208,7 +215,8 @@ class Round:
     def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
         """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
-        server, discarded = _next_server(self.experiment, self.number, self.server, self.uploads)
+        uploads, hidden = self.protect.concealed(self.uploads)
+        server, discarded = _next_server(self.experiment, self.number, self.server, uploads)
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
             before = partial(_scores, engine, algorithm, self.server)
@@ -231,6 +239,7 @@ class Round:
             restarted=restarted,
             discarded=discarded,
             other_accuracies=scores.others,
+            hidden=hidden,
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server

@@ -6,6 +6,9 @@ A client's weight in the mean is what it says of itself, so it may say it only o
     fixed    what a client's first accepted upload said holds for the whole run
     free     a client may say something else in every round
 
+What an upload may say of the counts depends on the run's protections: `split` expects what they leave of the truth.
+Counts with noise differ each time, and are not compared at all.
+
 What was said first is kept in the run directory, one line a client, each with a digest. If the data of a device have
 changed for good reason, its line can be removed while the server is down.
 """
@@ -17,10 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from ...algorithms.aggregate import Upload
 from ...base.errors import UserError
 from ...base.files import sha256, write_whole
 from ...population.partition import Split
+from ...training.protections import NONE, Protections
 
 TABLE = "counts.json"
 Rule = Literal["split", "fixed", "free"]
@@ -29,9 +35,12 @@ Rule = Literal["split", "fixed", "free"]
 class Census:
     """The class counts that clients are held to."""
 
-    def __init__(self, file: Path, rule: Rule, split: Split) -> None:
-        self.file, self.rule, self.split = file, rule, split
-        self.first = self._read() if rule == "fixed" else {}
+    def __init__(
+        self, file: Path, rule: Rule, split: Split, protect: Protections = NONE, prototypes: bool = False
+    ) -> None:
+        self.file, self.rule, self.split = file, "free" if protect.noise else rule, split
+        self.protect, self.prototypes = protect, prototypes
+        self.first = self._read() if self.rule == "fixed" else {}
 
     def objection(self, upload: Upload) -> str | None:
         """What is wrong with an upload's class counts, or None."""
@@ -52,8 +61,9 @@ class Census:
 
     def _expected(self, client: int) -> list[int] | None:
         if self.rule == "split":
-            found: list[int] = self.split.counts(client).tolist()
-            return found
+            held = torch.from_numpy(self.split.counts(client))
+            shown: list[int] = self.protect.shown_counts(held, self.prototypes).tolist()
+            return shown
         return self.first.get(client)
 
     def _read(self) -> dict[int, list[int]]:

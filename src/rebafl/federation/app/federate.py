@@ -25,6 +25,7 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from ...algorithms.hooks import own_mistakes
 from ...algorithms.interface import Server
+from ...algorithms.prototypes import PROTOTYPES
 from ...base.config import plain
 from ...base.errors import UserError
 from ...base.tensors import size
@@ -142,7 +143,14 @@ class FederationServer:
         checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
         engine = InProcess(experiment.work)  # for scores only
         self.run = Run(experiment, record, engine, checks, server)
-        self.census = Census(record.path / COUNTS, options.counts, experiment.work.split)
+        shared = experiment.settings.algorithm.shared_template(server)
+        self.census = Census(
+            record.path / COUNTS,
+            options.counts,
+            experiment.work.split,
+            experiment.settings.protect,
+            prototypes=PROTOTYPES in shared,
+        )
         self.limit = self._limit()
 
     def round(self) -> None:

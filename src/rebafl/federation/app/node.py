@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -15,8 +14,8 @@ from ... import data as datasets
 from ...base.config import build
 from ...base.errors import UserError
 from ...data import Data, Inputs
-from ...models.choice import make_net
 from ...population.partition import Indices, Split, split_by
+from ...runs.experiment import work_of
 from ...runs.settings import Settings
 from ...training.client_work import Work
 from ...training.resources import keep_memory, one_thread
@@ -54,8 +53,7 @@ def own_work(settings: Settings, context: Context, order: Order) -> Work:
     data, own = _own_data(settings, context, order, inputs)
     labels = data.y_train.numpy()
     split = Split(settings.partition.clients, len(inputs.classes), labels, lambda client: own)
-    make = partial(make_net, settings.model, inputs.shape, len(inputs.classes), settings.seed)
-    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
+    return work_of(settings, data, split, noise="system")
 
 
 def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs) -> tuple[Data, Indices]:
