@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -82,12 +82,19 @@ def work_of(
 
 
 def prepare(
-    settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
+    settings: Settings,
+    data: datasets.Data | None = None,
+    model: Factory | None = None,
+    say: Say = print,
+    noise: NoiseSource = "seed",
 ) -> Experiment:
-    """Load the data, split it and build the model; every impossible request is refused here."""
+    """Load the data, split it and build the model; every impossible request is refused here.
+
+    `noise` says where clients take theirs from, if the settings ask for any.
+    """
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
-    work = work_of(settings, data, split, model)
+    work = work_of(settings, data, split, model, noise)
     net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
@@ -103,7 +110,10 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return experiment
+    if not settings.protect.noisy:
+        return experiment
+    shared = settings.algorithm.shared_template(experiment.first_server())
+    return replace(experiment, warnings=(*warnings, *settings.protect.claims(shared, noise)))
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..training.evaluate import diversity
+from .accountant import accountant_of
 from .environment import changed_facts, machine
 from .events import RoundLine
 from .experiment import Experiment
@@ -151,6 +153,23 @@ class Run:
         protect = experiment.settings.protect
         most = protect.most_samples(checks.samples, experiment.task.classes)
         self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
+        self.accountant = accountant_of(protect)
+        self.sent_by: Counter[int] = Counter()  # noisy uploads by client; one that was lost may have been seen
+        if self.accountant and record.begun:
+            for line in record.rounds():
+                self.sent_by.update(line.active)
+
+    def roster(self) -> Roster:
+        """Who takes part in the next round: without those who have spent their budget."""
+        who = self.experiment.roster(self.record.round + 1)
+        spent = self.spent(who)
+        left = [tuple(client for client in part if client not in spent) for part in (who.trains, who.arrives)]
+        return Roster(*left) if spent else who
+
+    def spent(self, who: Roster) -> set[int]:
+        """Those clients to whom the budget allows no more uploads."""
+        accountant = self.accountant
+        return {c for c in who.trains if not accountant.allows(self.sent_by[c])} if accountant else set()
 
     @contextmanager
     def next_round(self) -> Iterator[Round]:
@@ -240,10 +259,21 @@ class Round:
             discarded=discarded,
             other_accuracies=scores.others,
             hidden=hidden,
+            spent=sorted(self.run.spent(self.experiment.roster(self.number))),
+            **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server
+        self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
+
+    def _privacy(self, who: Roster) -> Plain:
+        """What has been given away by the end of this round, and which noise hides the rest; empty without noise."""
+        if not self.run.accountant:
+            return {}
+        sent = self.run.sent_by + Counter(who.trains)
+        epsilon = self.run.accountant.epsilon(max(sent.values(), default=0))
+        return {"epsilon": epsilon, "noise_source": self.experiment.work.noise}
 
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]

@@ -65,7 +65,7 @@ def federate(
     record = Record(Path(options.out))
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
-        experiment = prepare(settings, data, model, log.info)
+        experiment = prepare(settings, data, model, log.info, noise="system")
     with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
         check_same(record, settings)
         facts = {"run": uuid.uuid4().hex, **plain(options)}
@@ -155,7 +155,7 @@ class FederationServer:
 
     def round(self) -> None:
         """Ask those who are there, wait until the deadline, close the round."""
-        chosen = self.experiment.roster(self.record.round + 1).trains
+        chosen = self.run.roster().trains
         with self.run.next_round() as round:  # its seconds include the wait for nodes
             asked = self._gather(chosen) if chosen else {}
             missing, restarted = self._collect(round, asked)

@@ -15,11 +15,12 @@ from ...base.config import build
 from ...base.errors import UserError
 from ...data import Data, Inputs
 from ...population.partition import Indices, Split, split_by
+from ...runs.accountant import accountant_of
 from ...runs.experiment import work_of
 from ...runs.settings import Settings
 from ...training.client_work import Work
 from ...training.resources import keep_memory, one_thread
-from .client_states import keeper, recall
+from .client_states import Keeper, keeper, recall
 from .options import read_run_config
 from .records import Malformed, Order, Reply, read_order
 
@@ -31,6 +32,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     order = read_order(content)
     settings, _ = read_run_config(context.run_config)
     kept = keeper(context, order.run, order.client)
+    within_budget(settings, kept)
     state, gone = recall(kept, order.state)
     if gone:
         log.warning("Client %s starts afresh: %s.", order.client, gone)
@@ -42,6 +44,20 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         kept.put(order.round, after)
     log.info("Client %s trained on %s samples in round %s.", order.client, upload.samples, order.round)
     return Reply(upload, order.round, fresh=bool(gone)).record()
+
+
+def within_budget(settings: Settings, kept: Keeper) -> None:
+    """Count a noisy upload before it is made, or refuse it: a server that asks twice learns twice."""
+    accountant = accountant_of(settings.protect)
+    if accountant is None:
+        return
+    sent = kept.uploads()
+    if not accountant.allows(sent):
+        raise UserError(
+            f"One more noisy upload than the {sent} that this node sent would exceed "
+            f"protect.budget={accountant.budget:g}; it takes part no more."
+        )
+    kept.count_upload()
 
 
 def own_work(settings: Settings, context: Context, order: Order) -> Work:
