@@ -212,6 +212,44 @@ def test_feddyns_state_follows_what_was_sent(toy):
         torch.testing.assert_close(dual, -0.01 * upload.change[name])
 
 
+class Normed(TinyNet):
+    """Has running statistics, and a counter that tells the number of steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(5)
+
+    def features(self, x):
+        return self.norm(super().features(x))
+
+
+def test_counters_are_not_sent_with_noisy_weights_and_statistics_are_noised(toy):
+    def upload(**protect):
+        settings = make_settings(TOY_SETTINGS, {"algorithm": "fedavg", "protect": protect})
+        work = prepare(settings, toy, Normed, say=quiet).work
+        net = work.make_net()
+        weights = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+        return work.train(net, Sent(weights), 3, 1, None)[0].change
+
+    plain, noisy = upload(), upload(update_clip=0.1, update_noise=1.0)
+    assert int(plain["norm.num_batches_tracked"]) > 0
+    assert int(noisy["norm.num_batches_tracked"]) == 0
+    assert not torch.allclose(plain["norm.running_mean"], noisy["norm.running_mean"], atol=1e-3)
+
+
+def test_what_is_not_finite_is_not_seen_through_the_noise(toy):
+    """That training failed would be told by an upload that is not finite."""
+    experiment = prepare(make_settings(TOY_SETTINGS), toy, TinyNet, say=quiet)
+    client, net = experiment.work.client(3, 1, None), experiment.work.make_net()
+    received = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    net.load_state_dict({name: torch.full_like(tensor, float("nan")) for name, tensor in received.items()})
+    protect = Protections(clip=1.0, noise=1.0, update_clip=1.0, update_noise=1.0)
+    upload = Upload(3, {}, client.counts, {PROTOTYPES: torch.zeros(4, 5)})
+    assert torch.isfinite(protect.change_upload(upload, net, client).shared[PROTOTYPES]).all()
+    protect.change_weights(net, received, lambda part: True, client)
+    assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
+
+
 def test_parts_that_are_not_uploaded_get_no_noise(toy):
     upload, _ = trained(toy, "fedbabu", update_clip=0.1, update_noise=2.0)
     assert not [name for name in upload.change if name.startswith("head.")]

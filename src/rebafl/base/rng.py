@@ -55,7 +55,7 @@ def seeded_noise(seed: int, round: int, client: int) -> Noise:
 def system_noise(shape: Sequence[int]) -> Tensor:
     """Noise from the operating system's generator, made normal by Box and Muller's transform."""
     count = int(np.prod(shape, dtype=np.int64))
-    bits = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
+    bits = np.frombuffer(bytearray(os.urandom(16 * count)), dtype=np.uint64).reshape(2, count)
     radius, angle = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1): the logarithm is finite
     normal = np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)
     return torch.from_numpy(normal.reshape(tuple(shape)))

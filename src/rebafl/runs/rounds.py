@@ -259,7 +259,6 @@ class Round:
             discarded=discarded,
             other_accuracies=scores.others,
             hidden=hidden,
-            spent=sorted(self.run.spent(self.experiment.roster(self.number))),
             **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
@@ -268,12 +267,13 @@ class Round:
         return line
 
     def _privacy(self, who: Roster) -> Plain:
-        """What has been given away by the end of this round, and which noise hides the rest; empty without noise."""
+        """What was given away by the end of this round, behind which noise, and who has spent the budget."""
         if not self.run.accountant:
             return {}
         sent = self.run.sent_by + Counter(who.trains)
         epsilon = self.run.accountant.epsilon(max(sent.values(), default=0))
-        return {"epsilon": epsilon, "noise_source": self.experiment.work.noise}
+        spent = sorted(self.run.spent(self.experiment.roster(self.number)))
+        return {"epsilon": epsilon, "noise_source": self.experiment.work.noise, "spent": spent}
 
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]
