@@ -7,7 +7,8 @@ import torch
 
 from rebafl import UserError, make_settings
 from rebafl.algorithms.aggregate import Upload
-from rebafl.algorithms.interface import Sent
+from rebafl.algorithms.interface import Client, Sent
+from rebafl.base.rng import seeded_noise
 from rebafl.runs.experiment import prepare
 from rebafl.training.protections import NONE, Protections
 from support.toy import TOY_SETTINGS, TinyNet, quiet, same_bits
@@ -210,6 +211,47 @@ def test_feddyns_state_follows_what_was_sent(toy):
     upload, state = trained(toy, "feddyn", update_clip=0.1, update_noise=2.0)
     for name, dual in state.items():
         torch.testing.assert_close(dual, -0.01 * upload.change[name])
+
+
+class Seen(TinyNet):
+    """What it is given are the features."""
+
+    def features(self, x):
+        return x
+
+
+def tracing(protect, k=100, width=128, times=20):
+    """AUC with which members of a prototype are told from others, and its standard error: features are N(0, 1)."""
+    random = torch.Generator().manual_seed(0)
+    found = []
+    for round in range(times):
+        members, others = (torch.randn(count, width, generator=random) for count in (k, 1000))
+        client = Client(
+            id=0, inputs=members, labels=torch.zeros(k, dtype=torch.int64), counts=torch.tensor([k]), black=None,
+            training=None, shuffle=None, random=None, noise=seeded_noise(0, round, 0),
+        )  # fmt: skip
+        upload = Upload(0, {}, client.counts, {PROTOTYPES: members.mean(0, keepdim=True)})
+        (prototype,) = protect.change_upload(upload, Seen(), client).shared[PROTOTYPES]
+        inside, outside = (x @ prototype - x.square().sum(1) / (2 * k) for x in (members, others))
+        found.append((inside.unsqueeze(1) > outside).double().mean())
+    values = torch.stack(found)
+    return float(values.mean()), float(values.std()) / times**0.5
+
+
+def normal_cdf(x):
+    return float(torch.special.ndtr(torch.tensor(x)))
+
+
+def test_an_exact_mean_gives_its_members_away_and_clipping_alone_does_not_help():
+    assert tracing(NONE)[0] == pytest.approx(normal_cdf((128 / 200) ** 0.5), abs=0.03)
+    assert tracing(Protections(clip=11.0))[0] > 0.75
+
+
+@pytest.mark.parametrize("noise", [1.0, 2.0, 5.0, 10.0])
+def test_noise_keeps_tracing_below_what_it_allows_any_attack(noise):
+    """No test of one image tells more from a Gaussian mechanism than AUC Φ(1 / (z √2)), whatever it knows."""
+    found, error = tracing(Protections(clip=11.0, noise=noise))
+    assert 0.5 - 3 * error < found < normal_cdf(1 / (noise * 2**0.5)) + 3 * error
 
 
 class Normed(TinyNet):
