@@ -119,13 +119,13 @@ def test_every_kind_of_violation_is_noticed(file, text, objection, tmp_path):
 
 def test_modules_that_are_not_listed_or_not_there_are_noticed(tmp_path):
     assert found(tmp_path, {"low/three.py": "", "odd/__init__.py": ""}) == [
-        "low/three.py is not listed",
-        "odd/__init__.py is not listed",
+        "low/three.py is not listed in docs/architecture.toml",
+        "odd/__init__.py is not listed in docs/architecture.toml",
     ]
     modules = {**SMALL.modules, "side": ["one", "two"]}
     unlisted = {"layers": [["low", "side"], ["high"], ["__init__"], ["odd"]], "modules": {**modules, "odd": []}}
     (tmp_path / "rebafl" / "low" / "three.py").unlink()
-    assert found(tmp_path, {}, **unlisted) == ["side/two.py is listed, but does not exist"]
+    assert found(tmp_path, {}, **unlisted) == ["side/two.py is listed in docs/architecture.toml, but does not exist"]
 
 
 def test_an_exception_excuses_one_name_in_a_string_but_no_import(tmp_path):

@@ -260,7 +260,9 @@ def test_a_wrong_partition_is_one_sentence(own, fault, said):
     own("shifts", WRONG)
     words = {**OWN, "partition": {"kind": "shifts:Cut", "clients": 4, "fault": fault}, "participation": "always",
              "delivery": "always"}  # fmt: skip
-    with pytest.raises(UserError, match=r"^partition: split\(\) of shifts:Cut failed( at \S+/shifts\.py:\d+)? \(") as error:
+    with pytest.raises(
+        UserError, match=r"^partition: split\(\) of shifts:Cut failed( at \S+/shifts\.py:\d+)? \("
+    ) as error:
         simulate(words, "r", say=quiet)
     assert said in str(error.value)
 

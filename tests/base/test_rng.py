@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rebafl.base.rng import generator, key, torch_stream
+from rebafl.base.rng import generator, key, seeded_noise, system_noise, torch_stream
 
 
 def test_each_of_the_four_parts_matters_and_nothing_else():
@@ -30,3 +30,20 @@ def test_torch_stream_is_repeatable_and_leaves_no_trace():
 def test_known_values():
     """The streams are part of the results: a change of them must be noticed."""
     assert key(0, "client", 1, 2) == 0x64A10D970FAB23B2EE3EA566FE6C558
+
+
+def test_the_systems_noise_is_normal_and_never_the_same():
+    drawn = system_noise((200, 100)).flatten()
+    assert drawn.dtype == torch.float64
+    probabilities = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
+    exact = torch.special.ndtri(probabilities)
+    assert torch.allclose(drawn.quantile(probabilities), exact, atol=0.12)
+    assert not torch.equal(drawn, system_noise((200, 100)).flatten())
+    assert system_noise(()).shape == ()
+    assert system_noise((0, 3)).shape == (0, 3)
+
+
+def test_the_noise_of_a_simulation_repeats():
+    first, again, other = (seeded_noise(1, 2, client)((3, 4)) for client in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

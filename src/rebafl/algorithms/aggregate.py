@@ -20,16 +20,20 @@ BLOCK = 2**20  # elements that are computed with at a time
 
 @dataclass(frozen=True)
 class Upload:
-    """What leaves a client: how the weights changed, what is shared besides, and the class counts."""
+    """What leaves a client: how the weights changed, what is shared besides, and the class counts.
+
+    `weight` is the server's: what an upload counts for in a mean where its class counts do not say it.
+    """
 
     client: int
     change: Mapping[str, Tensor]
     counts: Tensor
     shared: Mapping[str, Tensor] = field(default_factory=dict)
+    weight: int | None = None
 
     @property
     def samples(self) -> int:
-        return int(self.counts.sum())
+        return int(self.counts.sum()) if self.weight is None else self.weight
 
     @property
     def bytes(self) -> int:
@@ -44,6 +48,7 @@ def refusal(
     most_samples: int,
     most_norm: float = math.inf,
     most_value: float = math.inf,
+    fewest_samples: int = 1,
 ) -> str | None:
     """Why an upload cannot be used, or None. `change` and `shared` show the shapes that are expected.
 
@@ -53,7 +58,7 @@ def refusal(
     if counts.shape != (classes,) or counts.dtype != torch.int64:
         return f"class counts of shape {tuple(counts.shape)} and type {counts.dtype}"
     numbers = counts.tolist()  # Python's own: a sum of int64 may overflow to something harmless
-    if min(numbers) < 0 or not 0 < sum(numbers) <= most_samples:
+    if min(numbers) < 0 or not fewest_samples <= sum(numbers) <= most_samples:
         return f"impossible class counts {numbers}"
     if reason := mismatch(upload.change, change, most_value):
         return f"weights: {reason}"

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from ..base.config import parameters
 from ..base.errors import UserError
+from ..base.rng import Noise, system_noise
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, extract, part_of
 from .aggregate import Upload, moved, weighted_mean
@@ -77,7 +78,7 @@ class Client:
     """What a client knows: who it is, its data, and its own state (None the first time).
 
     `shuffle` is the training loop's random stream, `random` the algorithm's: whether an algorithm draws
-    numbers does not change the order of samples.
+    numbers does not change the order of samples. `noise` is that of the protections.
     """
 
     id: int
@@ -89,6 +90,7 @@ class Client:
     shuffle: np.random.Generator
     random: np.random.Generator
     state: Tensors | None = None
+    noise: Noise = system_noise
 
     def features(self, net: Classifier) -> Tensor:
         """The features of all local data under this model: evaluation transforms, no random numbers."""

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+PROTOTYPES = "prototypes"
+"""The name under which an upload shares the mean feature of each class, one row per class; protections go by it."""
+
 
 def class_prototypes(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The mean feature of each class, one row per class; zeros where a class has no sample."""

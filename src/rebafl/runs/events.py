@@ -43,6 +43,14 @@ class RoundLine:
     """Why the new model was not taken."""
     other_accuracies: Mapping[str, float] = field(default_factory=dict)
     """Of other weights than those that count, by the name that the algorithm gives them."""
+    hidden: Sequence[int] = ()
+    """Classes whose prototypes too few clients share, so that the server does not pass them on."""
+    epsilon: float | None = None
+    """What the uploads of one client have given away so far at most, at the δ of the settings; None without noise."""
+    noise_source: str = ""
+    """Where the noise comes from: `seed` or `system`."""
+    spent: Sequence[int] = ()
+    """Clients that were left out since one more upload would exceed their budget."""
 
     @property
     def used(self) -> set[int]:
@@ -63,6 +71,9 @@ class RoundLine:
             **({"missing": _by_text(self.missing)} if self.missing else {}),
             **({"restarted": list(self.restarted)} if self.restarted else {}),
             **({"discarded": self.discarded} if self.discarded else {}),
+            **({"hidden": list(self.hidden)} if self.hidden else {}),
+            **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
+            **({"spent": list(self.spent)} if self.spent else {}),
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ from .. import data as datasets
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..base.errors import UserError
-from ..base.rng import generator, torch_stream
+from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
 from ..base.words import Say
 from ..models.choice import Factory, make_net
@@ -70,19 +70,30 @@ def split_data(
     return data, split, _warnings(data, split)
 
 
-def work_of(settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None) -> Work:
+def work_of(
+    settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None, noise: NoiseSource = "seed"
+) -> Work:
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
     make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
-    return Work(settings.algorithm, settings.training, data, split, settings.seed, make)
+    return Work(
+        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
+    )
 
 
 def prepare(
-    settings: Settings, data: datasets.Data | None = None, model: Factory | None = None, say: Say = print
+    settings: Settings,
+    data: datasets.Data | None = None,
+    model: Factory | None = None,
+    say: Say = print,
+    noise: NoiseSource = "seed",
 ) -> Experiment:
-    """Load the data, split it and build the model; every impossible request is refused here."""
+    """Load the data, split it and build the model; every impossible request is refused here.
+
+    `noise` says where clients take theirs from, if the settings ask for any.
+    """
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
-    work = work_of(settings, data, split, model)
+    work = work_of(settings, data, split, model, noise)
     net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
@@ -98,7 +109,10 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return experiment
+    if not settings.protect.noisy:
+        return experiment
+    shared = settings.algorithm.shared_template(experiment.first_server())
+    return replace(experiment, warnings=(*warnings, *settings.protect.claims(shared, noise)))
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

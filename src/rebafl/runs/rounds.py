@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
@@ -17,10 +18,12 @@ import torch
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
 from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
+from ..base.config import Plain
 from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..training.evaluate import diversity
+from .accountant import accountant_of
 from .events import RoundLine
 from .experiment import Experiment
 from .record import Record
@@ -32,7 +35,8 @@ class Checks:
     """What an upload, and the model made of uploads, is held against besides its shape.
 
     `norm` and `value` bound how far the weights move and every number; `loss` is the most a round may end with.
-    `states` says whether clients hand their next state in.
+    `states` says whether clients hand their next state in. `samples` is the most that a client may show, `fewest` the
+    least.
     """
 
     samples: int
@@ -40,9 +44,10 @@ class Checks:
     value: float = math.inf
     loss: float = math.inf
     states: bool = True
+    fewest: int = 1
 
     def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
-        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value)
+        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value, self.fewest)
 
     def unusable(self, loss: float, before: Callable[[], float]) -> str:
         """Why a model with this loss must not become the run's, or ''; one that was bad `before` may get better."""
@@ -55,8 +60,28 @@ class Run:
     """A run in progress: what it starts from, where it is recorded, who scores, and the server after the last round."""
 
     def __init__(self, experiment: Experiment, record: Record, engine: Engine, checks: Checks, server: Server) -> None:
-        self.experiment, self.record, self.engine, self.checks = experiment, record, engine, checks
+        self.experiment, self.record, self.engine = experiment, record, engine
         self.server = server
+        protect = experiment.settings.protect
+        most = protect.most_samples(checks.samples, experiment.task.classes)
+        self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
+        self.accountant = accountant_of(protect)
+        self.sent_by: Counter[int] = Counter()  # noisy uploads by client; one that was lost may have been seen
+        if self.accountant and record.begun:
+            for line in record.rounds():
+                self.sent_by.update(line.active)
+
+    def roster(self) -> Roster:
+        """Who takes part in the next round: without those who have spent their budget."""
+        who = self.experiment.roster(self.record.round + 1)
+        spent = self.spent(who)
+        left = [tuple(client for client in part if client not in spent) for part in (who.trains, who.arrives)]
+        return Roster(*left) if spent else who
+
+    def spent(self, who: Roster) -> set[int]:
+        """Those clients to whom the budget allows no more uploads."""
+        accountant = self.accountant
+        return {c for c in who.trains if not accountant.allows(self.sent_by[c])} if accountant else set()
 
     @contextmanager
     def next_round(self) -> Iterator[Round]:
@@ -75,7 +100,7 @@ class Round:
         self.began = time.perf_counter()
         self.run, self.spool, self.number = run, spool, run.record.round + 1
         self.experiment, self.record, self.server, self.checks = run.experiment, run.record, run.server, run.checks
-        algorithm = run.experiment.settings.algorithm
+        algorithm, self.protect = run.experiment.settings.algorithm, run.experiment.settings.protect
         extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
         self.sent = Sent(self.server.weights, extra)
         self.change = algorithm.uploaded(self.server.weights)
@@ -92,7 +117,7 @@ class Round:
         elif reason := self._refusal(outcome.upload, outcome.state or {}):
             self._refused[outcome.client] = reason
         else:
-            self._uploads[outcome.client] = self.spool.keep(outcome.upload)
+            self._uploads[outcome.client] = self.spool.keep(self.protect.received(outcome.upload))
             if outcome.state:
                 self.record.keep_state(outcome.client, outcome.state)
 
@@ -104,6 +129,8 @@ class Round:
     def _refusal(self, upload: Upload, state: Tensors) -> str | None:
         if reason := self.checks.refusal(upload, self.change, self.shared, self.experiment.task.classes):
             return reason
+        if objection := self.protect.objection(upload):
+            return objection
         reason = mismatch(state, self.state) if self.checks.states else None
         return f"next state: {reason}" if reason else None
 
@@ -119,7 +146,8 @@ class Round:
     def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
         """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
-        server, discarded = _next_server(self.experiment, self.number, self.server, self.uploads)
+        uploads, hidden = self.protect.concealed(self.uploads)
+        server, discarded = _next_server(self.experiment, self.number, self.server, uploads)
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
             before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
@@ -142,10 +170,22 @@ class Round:
             restarted=restarted,
             discarded=discarded,
             other_accuracies=scores.others,
+            hidden=hidden,
+            **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server
+        self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
+
+    def _privacy(self, who: Roster) -> Plain:
+        """What was given away by the end of this round, behind which noise, and who has spent the budget."""
+        if not self.run.accountant:
+            return {}
+        sent = self.run.sent_by + Counter(who.trains)
+        epsilon = self.run.accountant.epsilon(max(sent.values(), default=0))
+        spent = sorted(self.run.spent(self.experiment.roster(self.number)))
+        return {"epsilon": epsilon, "noise_source": self.experiment.work.noise, "spent": spent}
 
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]

@@ -20,7 +20,7 @@ from pydantic import Field
 from .. import algorithms
 from ..algorithms.interface import Algorithm, Training
 from ..algorithms.rebafl import ReBaFL
-from ..base.config import KIND, Plain, added, build, declared, merge, parameters, plain
+from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
 from ..engines import Where
@@ -28,6 +28,7 @@ from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
+from ..training.protections import Protections
 
 KEPT_APART = ("rounds", "workers", "engine")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
@@ -70,6 +71,7 @@ class Settings:
     delivery: Participation = Always()
     algorithm: Algorithm = ReBaFL()
     training: Training = Training()
+    protect: Annotated[Protections, Added(before=Protections())] = Protections()
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""

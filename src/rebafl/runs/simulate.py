@@ -69,7 +69,7 @@ def simulate(
 
 def _round(run: Run, listen: Listener) -> None:
     """One round: train, refuse what cannot be right, aggregate, score, commit."""
-    who = run.experiment.roster(run.record.round + 1)
+    who = run.roster()
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
     clients = who.arrives
     with run.next_round() as round:

@@ -9,17 +9,21 @@ import torch
 
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Algorithm, Client, Sent, Training
-from ..base.rng import generator, torch_stream
+from ..base.rng import NoiseSource, generator, seeded_noise, system_noise, torch_stream
 from ..base.tensors import Tensors
 from ..data import Data
 from ..models.contract import Classifier
 from ..population.partition import Indices, Split
 from .loop import Outgoing, train, unchanged
+from .protections import NONE, Protections
 
 
 @dataclass(frozen=True)
 class Work:
-    """Everything that stays the same during a run and that a worker needs to know."""
+    """Everything that stays the same during a run and that a worker needs to know.
+
+    `protect` says what is done to every upload, `noise` where its random numbers come from.
+    """
 
     algorithm: Algorithm
     training: Training
@@ -28,6 +32,8 @@ class Work:
     seed: int
     make_net: Callable[[], Classifier]
     outgoing: Outgoing = unchanged
+    protect: Protections = NONE
+    noise: NoiseSource = "seed"
 
     def client(self, number: int, round: int, state: Tensors | None) -> Client:
         return self.client_of(number, self.split.indices(number), self.training, round, state)
@@ -53,6 +59,7 @@ class Work:
             shuffle=generator(self.seed, "client", round, number),
             random=generator(self.seed, "algorithm", round, number),
             state=state,
+            noise=seeded_noise(self.seed, round, number) if self.noise == "seed" else system_noise,
         )
 
     def train(
@@ -60,4 +67,4 @@ class Work:
     ) -> tuple[Upload, Tensors]:
         """One client's round: a pure function of what is passed, wherever it is computed."""
         with torch_stream(self.seed, "layers", round, client):
-            return train(net, self.algorithm, sent, self.client(client, round, state), self.outgoing)
+            return train(net, self.algorithm, sent, self.client(client, round, state), self.outgoing, self.protect)

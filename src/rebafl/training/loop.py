@@ -13,6 +13,7 @@ from ..algorithms.interface import Algorithm, Batch, Client, Sent
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 from .images import bordered, crop_flip, rows_of
+from .protections import NONE, Protections
 from .sgd import SGD
 
 Outgoing = Callable[[Upload, Client], Upload]
@@ -24,11 +25,17 @@ def unchanged(upload: Upload, client: Client) -> Upload:
 
 
 def train(
-    net: Classifier, algorithm: Algorithm, sent: Sent, client: Client, outgoing: Outgoing = unchanged
+    net: Classifier,
+    algorithm: Algorithm,
+    sent: Sent,
+    client: Client,
+    outgoing: Outgoing = unchanged,
+    protect: Protections = NONE,
 ) -> tuple[Upload, Tensors]:
     """One client's round, in any engine: receive, train, hand back the upload and the next state.
 
-    `outgoing` may change the upload. The next state is computed from what comes out of it: what was really sent.
+    `protect` and then `outgoing` may change the upload. The next state is computed from what comes out of them: what
+    was really sent.
     """
     load_weights(net, sent.weights)
     net.eval()
@@ -41,7 +48,8 @@ def train(
         lambda: algorithm.correct(net, context),
     )
     net.eval()
-    upload = outgoing(algorithm.upload(net, context, steps), client)
+    protect.change_weights(net, sent.weights, algorithm.trains, client)  # before anything else is computed from them
+    upload = outgoing(protect.change_upload(algorithm.upload(net, context, steps), net, client), client)
     return upload, algorithm.next_state(net, context, upload, steps)
 
 

@@ -15,6 +15,7 @@ from ....base.config import build
 from ....base.errors import UserError
 from ....data import Data, Inputs
 from ....population.partition import Indices, Split, split_by
+from ....runs.accountant import accountant_of
 from ....runs.experiment import work_of
 from ....runs.settings import Settings
 from ....training.client_work import Work
@@ -22,7 +23,7 @@ from ....training.resources import keep_memory, one_thread
 from ..node_config import DATA, PARTITION_ID
 from ..options import read_run_config
 from ..records import Malformed, Order, Reply, read_order
-from .client_states import confirmed_state, state_store
+from .client_states import StateStore, confirmed_state, state_store
 
 log = logging.getLogger("flwr")
 
@@ -32,6 +33,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     order = read_order(content)
     settings, _ = read_run_config(context.run_config)
     store = state_store(context, order.run, order.client)
+    within_budget(settings, store)
     state, lost = confirmed_state(store, order.state)
     if lost:
         log.warning("Client %s starts without a state: %s.", order.client, lost)
@@ -41,8 +43,23 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         upload, after = work.train(work.make_net(), order.sent, order.client, order.round, state)
     if after:
         store.put(order.round, after)
-    log.info("Client %s trained on %s samples in round %s.", order.client, upload.samples, order.round)
+    samples = len(work.split.indices(order.client))  # an upload need not say how many
+    log.info("Client %s trained on %s samples in round %s.", order.client, samples, order.round)
     return Reply(upload, order.round, fresh=bool(lost)).record()
+
+
+def within_budget(settings: Settings, store: StateStore) -> None:
+    """Count a noisy upload before it is made, or refuse it: a server that asks twice learns twice."""
+    accountant = accountant_of(settings.protect)
+    if accountant is None:
+        return
+    sent = store.uploads()
+    if not accountant.allows(sent):
+        raise UserError(
+            f"One more noisy upload than the {sent} that this node sent would exceed "
+            f"protect.budget={accountant.budget:g}; it does not take part any more."
+        )
+    store.count_upload()
 
 
 def own_work(settings: Settings, context: Context, order: Order) -> Work:
@@ -54,7 +71,7 @@ def own_work(settings: Settings, context: Context, order: Order) -> Work:
     data, own = _own_data(settings, context, order, inputs)
     labels = data.y_train.numpy()
     split = Split(settings.partition.clients, len(inputs.classes), labels, lambda client: own)
-    return work_of(settings, data, split)
+    return work_of(settings, data, split, noise="system")
 
 
 def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs) -> tuple[Data, Indices]:

@@ -5,7 +5,8 @@ message which round's upload it used last: that state is the client's own, and a
 uploads that were lost, are removed. So a client is never ahead of the server.
 
 States are stored in a folder of the node if its config names one (`state`), and survive a restart of the node and
-of the server; else in Flower's context, which lasts as long as the node's process and the Flower run.
+of the server; else in Flower's context, which lasts as long as the node's process and the Flower run. There a node also
+counts the noisy uploads that it sent: its privacy budget is its own matter, whatever the server says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Protocol
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, ConfigRecord, Context
 
 from ....base.errors import UserError
 from ....base.files import sha256, write_whole
@@ -23,6 +24,7 @@ from ..node_config import STATE
 from ..records import Malformed, from_arrays, to_arrays
 
 GROUP = "state"  # the name of the tensors in a file
+UPLOADS = "uploads"
 FILE = re.compile(r"round-(\d+)(?:-([0-9a-f]{64}))?\.safetensors")  # earlier versions wrote no digest
 RECORD = re.compile(r"state-(\d+)")
 
@@ -37,6 +39,10 @@ class StateStore(Protocol):
     def put(self, round: int, state: Tensors) -> None: ...
 
     def drop(self, round: int) -> None: ...
+
+    def uploads(self) -> int: ...
+
+    def count_upload(self) -> None: ...
 
 
 class FolderStore:
@@ -56,12 +62,7 @@ class FolderStore:
         return unpack(data)[0].get(GROUP, {})
 
     def put(self, round: int, state: Tensors) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"The node's state folder {self.folder} cannot be made ({error.strerror}); name another in its config."
-            ) from None
+        self._make()
         self.drop(round)  # of an attempt whose upload the server did not use
         data = pack({GROUP: state})
         write_whole(self.folder / f"round-{round}-{sha256(data)}.safetensors", data)
@@ -69,6 +70,28 @@ class FolderStore:
     def drop(self, round: int) -> None:
         for path in self.folder.glob(f"round-{round}[-.]*"):
             path.unlink(missing_ok=True)
+
+    def uploads(self) -> int:
+        path = self.folder / UPLOADS
+        try:
+            return int(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError):
+            raise UserError(f"{path} does not say how many uploads were sent; restore it, or leave the run.") from None
+
+    def count_upload(self) -> None:
+        count = self.uploads() + 1
+        self._make()
+        write_whole(self.folder / UPLOADS, f"{count}\n".encode())
+
+    def _make(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"The node's state folder {self.folder} cannot be made ({error.strerror}); name another in its config."
+            ) from None
 
     def _files(self) -> dict[int, tuple[Path, str]]:
         """Round -> its file, and the digest in the file's name."""
@@ -96,6 +119,13 @@ class ContextStore:
 
     def drop(self, round: int) -> None:
         del self.records[f"state-{round}"]
+
+    def uploads(self) -> int:
+        counted = self.records.config_records.get(UPLOADS)
+        return int(str(counted["count"])) if counted else 0
+
+    def count_upload(self) -> None:
+        self.records[UPLOADS] = ConfigRecord({"count": self.uploads() + 1})
 
 
 def state_store(context: Context, run: str, client: int) -> StateStore:

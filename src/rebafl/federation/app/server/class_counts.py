@@ -6,6 +6,9 @@ A client's weight in the mean is the number of samples that it reports, so it ma
     fixed    the counts of a client's first accepted upload hold for the whole run
     free     a client may report other counts in every round
 
+What an upload may say of the counts depends on the run's protections: `split` expects what they leave of the truth.
+Counts with noise differ each time, and are not compared at all.
+
 First counts are kept in the run directory, one line per client, each with a digest. If the data of a device have
 changed for good reason, its line can be removed while the server is down.
 """
@@ -16,10 +19,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from ....algorithms.aggregate import Upload
 from ....base.errors import UserError
 from ....base.files import sha256, write_whole
 from ....population.partition import Split
+from ....training.protections import NONE, Protections
 from ..options import CountsRule
 
 FIRST_COUNTS = "counts.json"  # in the run directory
@@ -28,9 +34,12 @@ FIRST_COUNTS = "counts.json"  # in the run directory
 class ClassCounts:
     """The class counts that clients are held to."""
 
-    def __init__(self, file: Path, rule: CountsRule, split: Split) -> None:
-        self.file, self.rule, self.split = file, rule, split
-        self.first = self._read() if rule == "fixed" else {}
+    def __init__(
+        self, file: Path, rule: CountsRule, split: Split, protect: Protections = NONE, prototypes: bool = False
+    ) -> None:
+        self.file, self.rule, self.split = file, "free" if protect.noise else rule, split
+        self.protect, self.prototypes = protect, prototypes
+        self.first = self._read() if self.rule == "fixed" else {}
 
     def objection(self, upload: Upload) -> str | None:
         """What is wrong with an upload's class counts, or None."""
@@ -53,8 +62,9 @@ class ClassCounts:
 
     def _expected(self, client: int) -> list[int] | None:
         if self.rule == "split":
-            counts: list[int] = self.split.counts(client).tolist()
-            return counts
+            held = torch.from_numpy(self.split.counts(client))
+            shown: list[int] = self.protect.shown_counts(held, self.prototypes).tolist()
+            return shown
         return self.first.get(client)
 
     def _read(self) -> dict[int, list[int]]:

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 
 from ....algorithms.hooks import own_mistakes
 from ....algorithms.interface import Server
+from ....algorithms.prototypes import PROTOTYPES
 from ....base.config import plain
 from ....base.errors import UserError
 from ....base.tensors import size
@@ -59,7 +60,7 @@ def federate(
     record = Record(Path(options.out))
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
-        experiment = prepare(settings, data, model, log.info)
+        experiment = prepare(settings, data, model, log.info, noise="system")
     with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
         check_same(record, settings)
         facts = {FACTS: {"run": uuid.uuid4().hex, **plain(options)}}
@@ -102,12 +103,15 @@ class FederationServer:
         checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
         engine = InProcess(experiment.work)  # for scores only
         self.run = Run(experiment, record, engine, checks, server)
-        self.class_counts = ClassCounts(record.path / FIRST_COUNTS, options.counts, experiment.work.split)
+        protect, shared = experiment.settings.protect, experiment.settings.algorithm.shared_template(server)
+        self.class_counts = ClassCounts(
+            record.path / FIRST_COUNTS, options.counts, experiment.work.split, protect, prototypes=PROTOTYPES in shared
+        )
         self.limit = self._limit()
 
     def round(self) -> None:
         """Ask the connected clients, wait until the deadline, close the round."""
-        chosen = self.experiment.roster(self.record.round + 1).trains
+        chosen = self.run.roster().trains
         with self.run.next_round() as round:  # its seconds include the wait for nodes
             asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
             missing, restarted = self._collect(round, asked)

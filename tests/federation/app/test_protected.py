@@ -1,0 +1,119 @@
+"""Protections in a federation: the simulator's bits where nothing is drawn; else the system's noise, and own books."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rebafl import UserError
+from rebafl.federation.app.node.answer import within_budget
+from rebafl.federation.app.node.client_states import ContextStore, FolderStore
+from rebafl.federation.app.options import read_run_config
+from rebafl.runs.accountant import epsilon_of
+from support.grid import CLIENTS, FakeGrid, nodes_of, run, same_server, simulated
+from support.lies import counts
+from support.toy import lines
+
+FIXED = {
+    "few": " protect.min_count=11",
+    "rounded": " protect.counts=rounded",
+    "withheld": " protect.counts=withheld",
+    "holders": " protect.min_holders=3",
+    "clipped": " protect.clip=0.5 protect.update_clip=0.05",
+}
+FIXED["all"] = FIXED["withheld"] + FIXED["clipped"] + " protect.min_count=3 protect.min_holders=2"
+NOISE = " protect.clip=1.0 protect.noise=5.0"
+
+
+def two_uploads() -> str:
+    """A budget that allows two noisy uploads and not three."""
+    return f" protect.budget={epsilon_of(2**0.5 / 5, 1e-5) * 1.001}"
+
+
+@pytest.mark.parametrize("rule", ["split", "fixed"])
+@pytest.mark.parametrize("protect", FIXED)
+def test_what_draws_no_numbers_gives_the_simulators_bits(tmp_path, config, protect, rule):
+    config |= {"algorithm": "rebafl", "participation": "bernoulli", "counts": rule}
+    config["partition.kind"] = "dirichlet"
+    config["settings"] = config["settings"].replace("partition.samples=20", "")
+    plain = simulated(config, tmp_path / "plain")
+    config["settings"] += FIXED[protect]
+    real = run(config)
+    assert not same_server(real, plain), "it does something here"
+    expected = simulated(config, tmp_path / "simulation")
+    assert same_server(real, expected)
+    assert lines(real.path) == lines(expected.path)
+    assert all(not line.refused for line in real.rounds())
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("protect", ["withheld", "clipped"])
+def test_so_do_algorithms_without_prototypes(tmp_path, config, algorithm, protect):
+    config |= {"algorithm": algorithm, "counts": "split"}
+    config["settings"] += FIXED[protect]
+    real = run(config)
+    expected = simulated(config, tmp_path / "simulation")
+    assert same_server(real, expected)
+    assert lines(real.path) == lines(expected.path)
+
+
+@pytest.mark.parametrize("rule", ["split", "fixed"])
+def test_noise_comes_from_the_system_and_the_record_says_so(tmp_path, config, rule):
+    config |= {"algorithm": "rebafl", "counts": rule}
+    config["settings"] += NOISE
+    real = run(config)
+    again = run(config, out=str(tmp_path / "again"))
+    assert not same_server(real, again)
+    assert all(line.updated and not line.refused for line in real.rounds())
+    assert [line.noise_source for line in real.rounds()] == ["system"] * 3
+    assert [line.epsilon for line in real.rounds()] == [epsilon_of((n / 25) ** 0.5, 1e-5) for n in (1, 2, 3)]
+    warnings = real.environment()["warnings"]
+    assert any("voids any claim about the client as a whole" in sentence for sentence in warnings)
+    assert not any("seed" in sentence for sentence in warnings)
+
+
+def test_the_server_asks_nobody_whose_budget_is_spent(config):
+    config["settings"] += NOISE + two_uploads()
+    grid = FakeGrid(nodes_of(config))
+    record = run(config, grid)
+    assert [list(line.spent) for line in record.rounds()] == [[], [], list(range(CLIENTS))]
+    assert not [asked for asked in grid.asked if asked[1] == 3 and asked[2] == "train"]
+
+
+@pytest.mark.parametrize("where", ["folder", "context"])
+def test_a_node_keeps_its_own_books(config, tmp_path, where):
+    """A server that does not count, or that asks for the same round again, is refused by the node itself."""
+    config["settings"] += NOISE
+    state = tmp_path / "state" if where == "folder" else None
+    nodes = nodes_of(config, state)
+    run(config, FakeGrid(nodes), rounds=2)
+    config["settings"] += two_uploads()
+    settings, _ = read_run_config(config)
+    kept = FolderStore(next(state.glob("*/client-0"))) if state else ContextStore(nodes[0].context)
+    assert kept.uploads() == 2
+    with pytest.raises(UserError, match=r"than the 2 that this node sent would exceed protect\.budget=\S+; it does not take part"):
+        within_budget(settings, kept)
+    assert kept.uploads() == 2
+    within_budget(replace(settings, protect=replace(settings.protect, budget=100.0)), kept)
+    assert kept.uploads() == 3
+
+
+def test_books_that_cannot_be_read_end_a_nodes_part(tmp_path):
+    (tmp_path / "uploads").write_text("many")
+    with pytest.raises(UserError, match="does not say how many uploads were sent; restore it"):
+        FolderStore(tmp_path).uploads()
+    assert FolderStore(Path(tmp_path / "other")).uploads() == 0
+
+
+def test_counts_that_a_node_shows_although_they_are_withheld_are_refused(config):
+    config["settings"] += " protect.counts=withheld"
+
+    def conduct(part, round, reply):
+        if part == 1:
+            counts(10, 10, 0, 0)(reply.content)
+        return reply
+
+    record = run(config, FakeGrid(nodes_of(config), conduct))
+    assert all("withheld in this run" in line.refused[1] for line in record.rounds())
