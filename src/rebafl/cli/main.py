@@ -32,6 +32,7 @@ from ..runs.sweep import GridPoint, check_code, grid, rounds_done, run_on_ray
 from . import bench as bench_command
 from . import federation as federation_command
 from . import paper as paper_command
+from . import privacy as privacy_command
 from . import verify as verify_command
 from .terminal import HELP, AcceptChanges, AsJson, Png, err, out, progress_bar, run_shown, say, show, write_text
 
@@ -65,6 +66,7 @@ data_app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(paper_command.app, name="paper")
 app.add_typer(federation_command.app, name="federation")
+app.add_typer(privacy_command.app, name="privacy")
 app.command()(bench_command.bench)
 app.command()(verify_command.verify)
 
