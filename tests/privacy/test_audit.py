@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_the_page_needs_nothing_else(audited):
 
 
 def own_data(path, clouds, private, public=3000):
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, count in (("train", private), ("test", public)):
         x, y = getattr(clouds, f"x_{part}").numpy(), getattr(clouds, f"y_{part}").numpy()
         rows = np.concatenate([np.flatnonzero(y == c)[:count] for c in range(CLASSES)])

@@ -26,7 +26,7 @@ def test_tpr_allows_no_more_false_positives_than_asked():
 def test_intervals_cover_as_often_as_they_say():
     random = np.random.default_rng(1)
     for units in (5, 15):
-        covered = [estimate(random.normal(0.5, 0.05, units), seed).covers(0.5) for seed in range(300)]
+        covered = [estimate(random.normal(0.5, 0.05, units).tolist(), seed).covers(0.5) for seed in range(300)]
         assert 0.88 <= np.mean(covered) <= 0.99
 
 

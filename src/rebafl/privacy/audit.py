@@ -430,11 +430,11 @@ class _RunAudit:
         return rows
 
     def _overfitted(self) -> dict[str, list[float]]:
-        """The positive control: models that saw two public images of each class a hundred times, with large steps."""
+        """The positive control: models that saw two public images of each class 300 times."""
         found: dict[str, list[float]] = {}
         scene = self.scenes[-1]
         training = self.work.training
-        hard = replace(training, epochs=100, batch=8, lr=5 * training.lr, weight_decay=0.0, transform="none")
+        hard = replace(training, epochs=300, batch=8, weight_decay=0.0, transform="none")
         for number in range(CONTROLS):
             random = generator(self.plan.seed, "privacy overfitted", 0, number)
             few = {label: random.permutation(pool.reference)[:2] for label, pool in self.pools.items()}

@@ -69,7 +69,7 @@ class Replay:
                 f"with: rebafl privacy audit {path} --data own.npz."
             )
         if self.settings.model.kind == OWN_MODEL and model is None:
-            raise UserError(f"{path} was run with a model from Python; use rebafl.privacy.audit.audit_run there.")
+            raise UserError(f"{path} was run with a model from Python; audit it there, with audit_run(…, model=MyNet).")
         if data is None:
             check_name(self.settings.dataset)
         if facts.get("settings_sha256", self.settings.digest) != self.settings.digest:
