@@ -137,8 +137,8 @@ def risk_sentences(risk: Mapping[str, Any]) -> list[str]:
         )
     if "noise_one_round" in risk:
         said.append(
-            f"Or Gaussian noise on class sum and count together, of {risk['noise_one_round']:.2f} times the most that one "
-            f"image can change both for one upload, {risk['noise_all_rounds']:.1f} times for "
+            f"Or Gaussian noise on class sum and count together, of {risk['noise_one_round']:.2f} times the most that "
+            f"one image can change both for one upload, {risk['noise_all_rounds']:.1f} times for "
             f"{risk['most_participations']} of the same client: then no attack on the prototypes alone does better."
         )
         for name, whom in (("rounds_broken_for_server", "the server"), ("rounds_broken_for_clients", "other clients")):
