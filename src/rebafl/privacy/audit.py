@@ -261,20 +261,22 @@ class _RunAudit:
         return rows
 
     def _reach(self, attacker: str, curves: Sequence[Curve]) -> None:
-        """Up to which k means of a client's images are traced, in the last audited round."""
-        curve = next(c for c in curves if c.attacker == attacker and c.round == f"{self.scenes[-1].round}")
-        if not curve.points:
+        """Up to which k means of a client's images are traced, in the audited round in which that is most."""
+        own = [c for c in curves if c.attacker == attacker and c.round != "combined" and c.points]
+        judged = [
+            (point, curve, *decide(point.auc, curve.points[0].auc, point.fakes, 0.5, self.non_members))
+            for curve in own
+            for point in curve.points
+        ]
+        if not judged:
             return
-        words = {p.k: decide(p.auc, curve.points[0].auc, p.fakes, 0.5, self.non_members) for p in curve.points}
-        leaking = [k for k, (word, _) in words.items() if word == LEAKS]
-        k = max(leaking, default=curve.points[0].k)
-        word, reason = words[k]
-        point = curve.at(k)
+        leaking = [row for row in judged if row[2] == LEAKS]
+        point, curve, word, reason = max(leaking, key=lambda row: (row[0].k, row[0].auc.low)) if leaking else judged[0]
         self.verdicts.append(
             Verdict(
-                f"tracing, means of fewer images, round {curve.round}", attacker, word,
-                f"up to k = {k} of those tried; there AUC {reason}" if leaking else reason,
-                point.auc if point else None, curve.points[0].auc, point.fakes if point else None,
+                "tracing, means of some of a client's images", attacker, word,
+                f"up to k = {point.k} of those tried; there (round {curve.round}) AUC {reason}" if leaking else reason,
+                point.auc, curve.points[0].auc, point.fakes,
             )
         )  # fmt: skip
 
