@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
-from . import bench, compare, data, federation, models, paper, runs, settings, verify
+from . import bench, compare, data, federation, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
 
@@ -54,7 +54,12 @@ for command in (
     bench.bench,
 ):
     app.command()(command)
-for name, group in {"data": data.app, "paper": paper.app, "federation": federation.app}.items():
+for name, group in {
+    "data": data.app,
+    "paper": paper.app,
+    "federation": federation.app,
+    "privacy": privacy.app,
+}.items():
     app.add_typer(group, name=name)
 
 

@@ -264,6 +264,10 @@ class Record:
         self._server(earlier)
         return earlier
 
+    def server_at(self, round: int) -> dict[str, Tensors]:
+        """The server's weights and state after an earlier round, if it was kept. Changes nothing."""
+        return self._server(self.check_point(round))
+
     def roll_back(self, round: int) -> None:
         """Go back to an earlier round that was kept; what came after it is removed."""
         self._write_manifest(self.check_point(round))

@@ -93,7 +93,8 @@ def test_a_node_keeps_its_own_books(config, tmp_path, where):
     settings, _ = read_run_config(config)
     kept = FolderStore(next(state.glob("*/client-0"))) if state else ContextStore(nodes[0].context)
     assert kept.uploads() == 2
-    with pytest.raises(UserError, match=r"than the 2 that this node sent would exceed protect\.budget=\S+; it does not take part"):
+    message = r"than the 2 that this node sent would exceed protect\.budget=\S+; it does not take part"
+    with pytest.raises(UserError, match=message):
         within_budget(settings, kept)
     assert kept.uploads() == 2
     within_budget(replace(settings, protect=replace(settings.protect, budget=100.0)), kept)

@@ -1,0 +1,114 @@
+"""`rebafl privacy`: what do uploads and broadcasts give away?"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..base.errors import UserError, exists
+from ..base.files import write_text
+from ..privacy.audit import audit_run
+from ..privacy.curves import Plan, Tick
+from ..privacy.measures import read_risk
+from ..privacy.own_data import audit_model
+from ..privacy.page import page, risk_sentences
+from .terminal import HELP, AsJson, err, out, progress_bar, say, show
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings=HELP,
+    help="What do uploads and broadcasts give away?\n\nExample: `rebafl privacy audit runs/a`",
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `audit` a word of its own while it is the only command."""
+
+
+@app.command()
+def audit(
+    path: Annotated[
+        Path, typer.Argument(metavar="RUN|MODEL", help="A run directory, or with --data an exported model.")
+    ],
+    data: Annotated[str, typer.Option("--data", help="Own data to audit before joining: an .npz or a folder.")] = "",
+    rounds: Annotated[str, typer.Option(help="Rounds to replay, such as 1,17,32; default: early, middle, late.")] = "",
+    risk: Annotated[str, typer.Option(help="The risk that is accepted.")] = "tpr=0.05@fpr=0.01",
+    ks: Annotated[str, typer.Option("--k", help="Sizes of means to attack.")] = "1,2,5,10,50,100,500",
+    seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 0,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/privacy.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a run's uploads and broadcasts, and say of each attack: leaks, no leak found, or too weak to tell.
+
+    Uploads are not stored: the audited rounds are computed again. Images of the training set that no client holds are
+    the attacker's public set. With `--data`, means of the training part under the model are attacked, and the test part
+    is the public set. Written are `audit.json` and `audit.html`; see docs/privacy.md.
+
+    Examples:
+
+    * `rebafl privacy audit runs/a`
+
+    * `rebafl privacy audit runs/a --rounds 1,10 --risk tpr=0.02@fpr=0.01`
+
+    * `rebafl privacy audit runs/a/export --data own.npz`
+    """
+    sizes = tuple(sorted({*_whole(ks, "--k"), 1}))  # single images are the positive control
+    plan = Plan(rounds=_whole(rounds, "--rounds"), ks=sizes, risk=read_risk(risk), seed=seed)
+    if not exists(path):
+        raise UserError(f"{path} does not exist; give a run directory, or with --data an exported model.")
+    if data and rounds:
+        raise UserError("--rounds belongs to a run; with --data there are none: leave one of them out.")
+    folder = to or path / "privacy" if not data else to or Path("privacy")
+    with progress_bar(disable=as_json or not err.is_terminal) as progress:
+        job = progress.add_task("audit", total=None, facts="")
+
+        def tick(done: int, of: int, text: str) -> None:
+            progress.update(job, total=of, completed=done, facts=text)
+            if not err.is_terminal and not as_json:
+                say(f"[{done}/{of}] {text}")
+
+        result = _result(path, data, plan, tick)
+    text = json.dumps(_finite(result), indent=1, allow_nan=False)
+    write_text(folder / "audit.json", text + "\n")
+    write_text(folder / "audit.html", page(result))
+    if as_json:
+        print(text)
+        return
+    table = Table("attack", "who is curious", "verdict", "why")
+    for verdict in result["verdicts"]:
+        table.add_row(*(Text(verdict[name]) for name in ("attack", "attacker", "word", "reason")))
+    show(table)
+    for sentence in risk_sentences(result["risk"]) if result["risk"] else ():
+        out.print(Text(sentence), soft_wrap=True)
+    out.print(Text(f"Not attacked: {'; '.join(result['missing'])}."), soft_wrap=True)
+    out.print(Text(f"Written: {folder / 'audit.html'} and {folder / 'audit.json'}"), soft_wrap=True)
+
+
+def _result(path: Path, data: str, plan: Plan, tick: Tick) -> dict[str, Any]:
+    return audit_model(path, data, plan, say, tick) if data else audit_run(path, plan, say=say, tick=tick)
+
+
+def _whole(text: str, option: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        numbers = (0,)
+    if any(number < 1 for number in numbers):
+        raise UserError(f"{option} {text!r} is not a list of whole numbers from 1 up with commas between.")
+    return numbers
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,149 @@
+"""The whole audit on a small run: directions, controls, sabotage, and the page."""
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rebafl import cli
+from rebafl.base.errors import UserError
+from rebafl.privacy.audit import audit_run
+from rebafl.privacy.page import page, risk_sentences
+from rebafl.privacy.verdicts import LEAKS, TOO_WEAK
+from rebafl.runs.export import export_model, model_of_run
+from support.clouds import CLASSES, PLAN, run_clouds
+from support.toy import quiet
+
+
+def words(result, attack, attacker="server"):
+    return {v["word"] for v in result["verdicts"] if v["attack"].startswith(attack) and v["attacker"] == attacker}
+
+
+def curve(result, attacker, round):
+    found = next(c for c in result["curves"] if (c["attacker"], c["round"]) == (attacker, round))
+    return {point["k"]: point for point in found["points"]}
+
+
+def test_fewer_images_leak_more_and_controls_hold(audited):
+    last = curve(audited, "server", "6")
+    aucs = [last[k]["auc"]["value"] for k in PLAN.ks]
+    assert aucs == sorted(aucs, reverse=True)
+    assert last[1]["auc"]["value"] > 0.99
+    assert all(abs(point["fakes"]["value"] - 0.5) < 0.03 for point in last.values())
+    assert all(abs(row["gap"]) <= 0.03 for row in audited["synthetic"])
+    assert curve(audited, "client", "6")[10]["auc"]["value"] < last[10]["auc"]["value"]
+
+
+def test_more_rounds_leak_no_less(audited):
+    assert (
+        curve(audited, "server", "combined")[50]["auc"]["value"]
+        > curve(audited, "server", "1")[50]["auc"]["value"] - 0.02
+    )
+
+
+def test_verdicts(audited):
+    assert words(audited, "tracing, each client's upload") == {LEAKS}
+    assert words(audited, "tracing, means of some", "client") == {LEAKS}
+    assert words(audited, "prototypes of single clients") == {LEAKS}
+    assert words(audited, "class counts") == {LEAKS}
+    assert audited["exposure"]["subtraction_error"] < 1e-4
+    assert audited["what"]["replay_has_the_recorded_bits"][6]
+
+
+def test_a_sabotaged_attack_is_too_weak_to_tell(run, clouds):
+    def blind(images, mean, k):
+        return np.zeros(len(images))
+
+    def wrong(images, mean, k):  # a random direction in place of the mean
+        return images @ np.random.default_rng(0).normal(size=images.shape[1])
+
+    for score in (blind, wrong):
+        sabotaged = audit_run(run, replace(PLAN, rounds=(6,), score=score), data=clouds, say=quiet)
+        assert words(sabotaged, "tracing, each client's upload") == {TOO_WEAK}
+        assert words(sabotaged, "tracing", "client") == words(sabotaged, "tracing") == {TOO_WEAK}
+
+
+def test_what_shares_no_prototypes_is_audited_for_the_rest(tmp_path, clouds):
+    run_clouds(tmp_path / "a", clouds, algorithm="fedavg", rounds=1)
+    result = audit_run(tmp_path / "a", PLAN, data=clouds, say=quiet)
+    assert result["curves"] == []
+    assert result["exposure"] is result["risk"] is None
+    assert words(result, "membership")
+    assert "Verdicts" in page(result)
+
+
+def test_the_risk_is_answered(audited):
+    risk = audited["risk"]
+    assert risk["k"] > 50  # so that every upload of 50 images broke it
+    assert risk["rounds_broken_for_server"] == [1, 2, 3, 4, 5, 6]
+    assert 6 not in risk["rounds_broken_for_clients"]  # nobody was told of the last
+    assert risk["noise_one_round"] == pytest.approx(1.467, abs=1e-3)
+    assert any("1-6" in sentence for sentence in risk_sentences(risk))
+
+
+def test_the_page_needs_nothing_else(audited):
+    text = page(audited)
+    assert all(word in text for word in ("<svg", "theory", "leaks"))
+    assert not re.search(r"(src|href)=|@import|url\(", text)
+
+
+def own_data(path, clouds, private, public=3000):
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", private), ("test", public)):
+        x, y = getattr(clouds, f"x_{part}").numpy(), getattr(clouds, f"y_{part}").numpy()
+        rows = np.concatenate([np.flatnonzero(y == c)[:count] for c in range(CLASSES)])
+        arrays |= {f"x_{part}": x[rows], f"y_{part}": y[rows]}
+    np.savez(path, **arrays)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, ["privacy", "audit", *map(str, arguments)])
+
+
+def test_own_data_before_joining(run, clouds, tmp_path):
+    export_model(model_of_run(run), tmp_path / "model")
+    few = own_data(tmp_path / "few.npz", clouds, 20)
+    done = invoke(tmp_path / "model", "--data", few, "--k", "1,2,10", "--to", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.exception
+    result = json.loads((tmp_path / "out" / "audit.json").read_text())
+    assert json.loads(done.stdout) == result
+    assert result["what"]["own_images"] == {str(c): 20 for c in range(CLASSES)}
+    assert set(result["risk"]["classes_that_would_break_it"]) == set(map(str, range(CLASSES)))
+    assert (tmp_path / "out" / "audit.html").exists()
+    assert {v["word"] for v in result["verdicts"]} == {LEAKS}
+
+
+def test_own_data_with_few_public_images_are_too_weak_to_tell(run, clouds, tmp_path):
+    few = own_data(tmp_path / "few.npz", clouds, 20, public=300)
+    result = json.loads(invoke(run, "--data", few, "--k", "1,2", "--to", tmp_path / "out", "--json").stdout)
+    assert {v["word"] for v in result["verdicts"]} == {TOO_WEAK}
+    assert all("non-members" in v["reason"] for v in result["verdicts"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "does not exist"),
+        (["{run}", "--risk", "5%"], "tpr=0.05@fpr=0.01"),
+        (["{run}", "--rounds", "x"], "whole numbers"),
+        (["{run}", "--k", "0"], "whole numbers"),
+        (["{run}", "--rounds", "1", "--data", "own.npz"], "leave one of them out"),
+        (["{run}", "--data", "missing.npz"], "missing.npz"),
+        (["{run}"], "clouds"),  # data that only Python has
+    ],
+)
+def test_bad_input_is_one_sentence(run, arguments, sentence):
+    done = invoke(*(argument.format(run=run) for argument in arguments))
+    assert isinstance(done.exception, UserError)
+    assert sentence in str(done.exception)
+
+
+def test_data_of_another_shape_are_refused(run, tmp_path):
+    x, y = np.zeros((40, 5), dtype=np.float32), np.arange(40) % 2
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert "reads" in str(invoke(run, "--data", tmp_path / "own.npz").exception)
