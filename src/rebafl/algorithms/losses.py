@@ -1,6 +1,6 @@
 """Which softmax does a client train with? All are one log-softmax over adjusted logits, in log space.
 
-An adjustment is computed once a round and shifted so that its largest entry is exactly zero: a uniform
+An adjustment is computed once per round and shifted so that its largest entry is exactly zero: a uniform
 prior then adds exact zeros, and plain cross entropy comes out bit for bit.
 """
 

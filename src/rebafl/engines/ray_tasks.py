@@ -1,6 +1,6 @@
 """Train clients as Ray tasks, on this machine or on a cluster (`RAY_ADDRESS`).
 
-The model goes into the object store once a round and the data once a run; a worker process fetches each
+The model goes into the object store once per round and the data once per run; a worker process fetches each
 once and keeps it. A task whose worker dies is done again by Ray; since a client's round is a pure
 function, that changes nothing. Without a cluster to join, a private one is started on 127.0.0.1.
 """
