@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from rebafl import cli
 from rebafl.base.errors import UserError
 from rebafl.runs import opening, rounds
+from rebafl.runs.checkpoint import earlier_points
 from rebafl.runs.environment import machine
-from rebafl.runs.record import Record, earlier_points
+from rebafl.runs.record import Record
 from support.toy import lines, run_toy, same_bits, weights
 
 FLIPS, FEW = 15, 3  # for each file; for one of many alike

@@ -22,64 +22,34 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from operator import sub
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..base.config import Plain, read_toml, write_toml
 from ..base.errors import UserError, exists
 from ..base.files import ASIDE, LOCK, append, locked, sha256, sync, write_named, write_whole
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors, save, unpack
+from .checkpoint import (
+    CLIENT_FILE,
+    COUNTS,
+    EARLIER_FILE,
+    MANIFEST,
+    SERVER_FILE,
+    ClientState,
+    Manifest,
+    earlier_points,
+    mark_of,
+    states_digest,
+)
 from .events import RoundLine
 from .settings import complete
 
-CONFIG, ENVIRONMENT, ROUNDS, MANIFEST = "config.toml", "environment.json", "rounds.jsonl", "manifest.json"
+CONFIG, ENVIRONMENT, ROUNDS = "config.toml", "environment.json", "rounds.jsonl"
 SETTINGS_DIGEST = "settings_sha256"  # in environment.json
-CLIENT_FILE = re.compile(r"client-(\d+)-(\d+)(?:-([0-9a-f]{32}))?\.safetensors")
-SERVER_FILE = re.compile(r"server-(\d+)\.safetensors")
-EARLIER_FILE = re.compile(r"manifest-(\d+)\.json")
 CONFIG_DIGEST = re.compile(r"# sha256 of the lines above: ([0-9a-f]{64})\n\Z")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a round left: how far it is, and the digests of all that the next round starts from.
-
-    `rounds` and `server` are SHA-256, `states` is that of the names of all client states, which hold their own;
-    `settings` says whose run it is. Runs of earlier versions have none: theirs are empty, and not checked.
-    """
-
-    round: int = 0
-    bytes: int = 0
-    clients: int = 0
-    rounds: str = ""
-    server: str = ""
-    states: str = ""
-    settings: str = ""
-
-
-COUNTS = ("round", "bytes", "clients")
-
-
-class ClientState(NamedTuple):
-    """The state of a client after a round, as a file whose name holds its digest."""
-
-    client: int
-    round: int
-    digest: str | None
-
-    @property
-    def file(self) -> str:
-        ending = f"-{self.digest}" if self.digest else ""  # runs of earlier versions
-        return f"client-{self.client}-{self.round}{ending}.safetensors"
-
-    @property
-    def mark(self) -> int:
-        """A number for the name; those of a set of names, combined by exclusive or, are the set's own."""
-        return int.from_bytes(hashlib.sha256(self.file.encode()).digest()[:16], "big")
 
 
 class Record:
@@ -124,7 +94,7 @@ class Record:
         self.write_environment(environment)
         sync(self.path)
         self._settings = str(environment.get(SETTINGS_DIGEST, ""))
-        digests = (self._rounds_hash.hexdigest(), "", _states_digest(0))
+        digests = (self._rounds_hash.hexdigest(), "", states_digest(0))
         self._write_manifest(Manifest(0, 0, 0, *digests, self._settings))
         sync(self.checkpoint)
 
@@ -179,7 +149,7 @@ class Record:
         if manifest.settings not in ("", self._settings):
             raise self._damaged("checkpoint", "it is that of a run with other settings")
         self._rounds_hash = hashlib.sha256(self._committed_lines(manifest))
-        self._states, self._states_mark, self._pending = states, _mark_of(states.values()), {}
+        self._states, self._states_mark, self._pending = states, mark_of(states.values()), {}
         self.round, self._length = manifest.round, manifest.bytes
         if not manifest.rounds:  # a run of an earlier version: from its next round on, digests are expected
             self.write_config(self.config())
@@ -229,13 +199,13 @@ class Record:
         rounds_hash.update(text)
         length = self._length + len(text)
         replaced = [self._states[client] for client in new if client in self._states]
-        mark = self._states_mark ^ _mark_of(replaced) ^ _mark_of(new.values())
+        mark = self._states_mark ^ mark_of(replaced) ^ mark_of(new.values())
         count = len(self._states) + len(new) - len(replaced)
         if round == 1:
             sync(self.path)
         sync(self.checkpoint)
         self._keep_earlier(stateful=count > 0)
-        digests = (rounds_hash.hexdigest(), server_digest, _states_digest(mark))
+        digests = (rounds_hash.hexdigest(), server_digest, states_digest(mark))
         if not keep_states:  # before the round is real: after that they would be taken for its own
             self._remove(saved.file for saved in self._pending.values())
         self._write_manifest(Manifest(round, length, count, *digests, self._settings))
@@ -353,7 +323,7 @@ class Record:
                     states[saved.client] = saved
         if len(states) != manifest.clients:
             raise self._damaged("checkpoint", f"it holds {len(states)} of {manifest.clients} client states")
-        if manifest.states and _states_digest(_mark_of(states.values())) != manifest.states:
+        if manifest.states and states_digest(mark_of(states.values())) != manifest.states:
             raise self._damaged("checkpoint", "its client states are not those that were committed")
         return states
 
@@ -373,16 +343,6 @@ class Record:
         return UserError(f"{self.path / name} is damaged ({reason}); restore it, or start again in another directory.")
 
 
-def earlier_points(round: int) -> set[int]:
-    """Rounds before this one that are kept to go back to: the last two multiples of 1, of 2, of 4, of 8 and so on.
-
-    Few, closer together the nearer they are; and none is wanted again once it was dropped.
-    """
-    steps = [2**power for power in range(round.bit_length())]
-    last = [(round - 1) // step * step for step in steps]
-    return {point for point in [*last, *map(sub, last, steps)] if point > 0}
-
-
 def open_run(path: Path) -> Record:
     """A directory that holds a run, for reading."""
     if not exists(path / CONFIG):
@@ -400,17 +360,6 @@ def rounds_done(path: Path) -> int:
     """How many rounds are finished in a directory; 0 if it holds no run."""
     record = Record(path)
     return len(record.rounds()) if record.begun else 0
-
-
-def _mark_of(states: Iterable[ClientState]) -> int:
-    mark = 0
-    for saved in states:
-        mark ^= saved.mark
-    return mark
-
-
-def _states_digest(mark: int) -> str:
-    return f"{mark:032x}"
 
 
 def _json(values: Any, indent: int | None = None) -> str:
