@@ -49,7 +49,7 @@ def test_a_plain_module_is_adapted_by_the_name_of_its_last_layer():
         (lambda: nn.Linear(6, 3), "", "features"),
         (lambda: 5, "", "not a torch module"),
         (lambda: TinyNet(classes=3), "", "4 classes"),
-        (lambda: TinyNet((7,)), "", "does not fit"),
+        (lambda: TinyNet((7,)), "", r"failed at \S+toy\.py:\d+ on an input of shape \(6,\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(factory, last, reason):
