@@ -19,7 +19,7 @@ th { background: #f4f4f4 }
 .weak { color: #8a5a00; font-weight: 600 }
 svg { max-width: 100%; height: auto }
 """
-LOOKS = {LEAKS: "leaks", NO_LEAK: "none", TOO_WEAK: "weak"}
+LOOKS: dict[str, str] = {LEAKS: "leaks", NO_LEAK: "none", TOO_WEAK: "weak"}
 COLOURS = ("#0b5fa5", "#c8501e", "#4b8b3b", "#7b4ea3", "#8a6d1a", "#b0306a", "#30807f", "#555555")
 DASHES = {"server": "", "client": "6 4"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 60, 200, 20, 50
@@ -100,7 +100,7 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    look = LOOKS.get(value) if isinstance(value, str) else None  # type: ignore[call-overload]
+    look = LOOKS.get(value) if isinstance(value, str) else None
     return f'<td class="{look}">{escape(str(value))}</td>' if look else f"<td>{escape(str(value))}</td>"
 
 

@@ -14,6 +14,7 @@ are in increasing order without repetition and lengths must match exactly: no tw
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -95,7 +96,7 @@ def _ids(clients: Iterable[int]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Message:
+class Message(ABC):
     """`client` is the sender or the recipient, or EVERYONE."""
 
     KIND: ClassVar[int]
@@ -119,12 +120,12 @@ class Message:
     def _head(self) -> bytes:
         return HEAD.pack(MAGIC, self.KIND, self.tag, self.client)
 
-    def _body(self) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def _body(self) -> bytes: ...
 
     @classmethod
-    def _read(cls, tag: bytes, client: int, reader: Reader) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(cls, tag: bytes, client: int, reader: Reader) -> Self: ...
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ class Signed(Message):
     def _body(self) -> bytes:
         return self._content() + self.signature
 
-    def _content(self) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def _content(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
