@@ -37,8 +37,10 @@ def test_another_version_of_flower_is_one_sentence(monkeypatch, installed):
 
 @pytest.mark.parametrize("installed", [FLOWER, f"{FLOWER}.0", f"{FLOWER}.7"])
 def test_every_release_of_that_version_will_do(monkeypatch, installed):
-    monkeypatch.setattr(flower_changes, "version", lambda name: installed)
+    asked = []
+    monkeypatch.setattr(flower_changes, "version", lambda name: asked.append(name) or installed)
     need_flower()
+    assert "flwr" in asked
 
 
 @pytest.mark.parametrize("module", ["superlink", "warm"])

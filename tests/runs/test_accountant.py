@@ -34,7 +34,10 @@ def test_epsilon_is_that_of_the_closed_form(noise, uploads, delta):
 def test_delta_is_the_hockey_stick_of_two_gaussians(mu, epsilon):
     """By its definition: the integral of max(0, p - exp(ε) q) over the densities of N(μ, 1) and N(0, 1)."""
     start = epsilon / mu + mu / 2  # where p = exp(ε) q
-    density = lambda x: mpmath.npdf(x, mu, 1) - mpmath.exp(epsilon) * mpmath.npdf(x, 0, 1)  # noqa: E731
+
+    def density(x):
+        return mpmath.npdf(x, mu, 1) - mpmath.exp(epsilon) * mpmath.npdf(x, 0, 1)
+
     expected = mpmath.quad(density, [start, start + 5, start + 20, mpmath.inf])
     assert delta_of(mu, epsilon) == pytest.approx(float(expected), rel=1e-6)
 

@@ -72,7 +72,10 @@ def test_masked_and_plain_sums_have_equal_bits():
     terms = Terms(b"round 1", {client: pem(client) for client in range(CLIENTS)}, 4, AVERAGES.layout)
     clients = {client: Client(terms, client, signing_key(client)) for client in range(CLIENTS)}
     vectors = {upload.client: vector(upload) for upload in made}
-    lose_two = lambda stage, client, to_server, data: None if (stage.value, client) in LOST else data  # noqa: E731
+
+    def lose_two(stage, client, to_server, data):
+        return None if (stage.value, client) in LOST else data
+
     outcome = exchange(Server(terms), clients, vectors, lose_two)
     assert outcome.survivors == (0, 1, 3, 4, 5)
     plain = plain_sum(vectors[client] for client in reversed(outcome.survivors))

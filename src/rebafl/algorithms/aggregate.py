@@ -42,8 +42,8 @@ class Upload:
 
 def refusal(
     upload: Upload,
-    change: Tensors,
-    shared: Tensors,
+    change: Mapping[str, Tensor],
+    shared: Mapping[str, Tensor],
     classes: int,
     most_samples: int,
     most_norm: float = math.inf,

@@ -19,7 +19,7 @@ A whole algorithm, for example: pull every local model towards the one it starte
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -63,6 +63,11 @@ class Server:
 
     weights: Tensors
     state: Tensors = field(default_factory=dict)
+
+    @staticmethod
+    def saved(groups: Mapping[str, Tensors]) -> Server:
+        """As a checkpoint has it, which does not keep empty groups."""
+        return Server(groups.get("weights", {}), groups.get("state", {}))
 
 
 @dataclass(frozen=True)

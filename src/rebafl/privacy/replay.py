@@ -144,7 +144,7 @@ class Replay:
             saved = self.record.server_at(number)
         else:
             return None
-        return Server(saved.get("weights", {}), saved.get("state", {}))
+        return Server.saved(saved)
 
     def _servers(self, wanted: set[int]) -> dict[int, Server]:
         servers = {number: server for number in wanted if (server := self._kept(number)) is not None}
@@ -157,7 +157,7 @@ class Replay:
                 def listen(event: Event) -> None:
                     if isinstance(event, RoundLine) and event.round in missing:
                         saved = again.server()
-                        servers[event.round] = Server(saved.get("weights", {}), saved.get("state", {}))
+                        servers[event.round] = Server.saved(saved)
 
                 settings = replace(self.settings, rounds=max(missing), engine="local")
                 simulate(settings, again.path, self.data, self.model, listen, self.say)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from .. import data as datasets
+from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..base.errors import UserError
@@ -49,6 +50,12 @@ class Experiment:
         algorithm = self.settings.algorithm
         state = algorithm.server_state(net, self.task)
         return Server(weights_of(net), checked_tensors(algorithm, "server_state", state))
+
+    def expected_upload(self, server: Server) -> Upload:
+        """What every upload looks like in names, shapes and types, and so in size."""
+        algorithm = self.settings.algorithm
+        counts = torch.zeros(self.task.classes, dtype=torch.int64)
+        return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
 
     def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
         """Train one part of the model on the server's own samples, with the loop that clients use."""

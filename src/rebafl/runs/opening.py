@@ -99,7 +99,7 @@ def _restored(record: Record, first: Server) -> Server:
     saved = record.saved_server()
     if saved is None:
         return first
-    server = Server(saved.get("weights", {}), saved.get("state", {}))
+    server = Server.saved(saved)
     if reason := mismatch(server.weights, first.weights) or mismatch(server.state, first.state):
         raise UserError(f"{record.path} holds a checkpoint that does not fit its settings ({reason}); restore it.")
     return server

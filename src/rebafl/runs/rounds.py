@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-import torch
-
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
 from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
@@ -46,8 +44,18 @@ class Checks:
     states: bool = True
     fewest: int = 1
 
-    def refusal(self, upload: Upload, change: Tensors, shared: Tensors, classes: int) -> str | None:
-        return refusal(upload, change, shared, classes, self.samples, self.norm, self.value, self.fewest)
+    def refusal(self, upload: Upload, expected: Upload) -> str | None:
+        """Why an upload cannot be used, or None; `expected` shows what it must look like."""
+        return refusal(
+            upload,
+            expected.change,
+            expected.shared,
+            len(expected.counts),
+            self.samples,
+            self.norm,
+            self.value,
+            self.fewest,
+        )
 
     def unusable(self, loss: float, before: Callable[[], float]) -> str:
         """Why a model with this loss must not become the run's, or ''; one that was bad `before` may get better."""
@@ -103,8 +111,7 @@ class Round:
         algorithm, self.protect = run.experiment.settings.algorithm, run.experiment.settings.protect
         extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
         self.sent = Sent(self.server.weights, extra)
-        self.change = algorithm.uploaded(self.server.weights)
-        self.shared = algorithm.shared_template(self.server)
+        self.expected = run.experiment.expected_upload(self.server)
         self.state = algorithm.client_state_template(self.server)
         self.failures: dict[int, str] = {}
         self._uploads: dict[int, Upload] = {}
@@ -127,7 +134,7 @@ class Round:
         self._refused[client] = reason
 
     def _refusal(self, upload: Upload, state: Tensors) -> str | None:
-        if reason := self.checks.refusal(upload, self.change, self.shared, self.experiment.task.classes):
+        if reason := self.checks.refusal(upload, self.expected):
             return reason
         if objection := self.protect.objection(upload):
             return objection
@@ -160,7 +167,7 @@ class Round:
             refused=self.refused,
             updated=bool(self.uploads) and not discarded,
             diversity=self._diversity(),
-            bytes_up=len(who.trains) * self._bytes_up(),
+            bytes_up=len(who.trains) * self.expected.bytes,
             bytes_down=len(who.trains) * (size(self.sent.weights) + size(self.sent.extra)),
             accuracy=scores.accuracy,
             loss=scores.loss,
@@ -190,11 +197,6 @@ class Round:
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
-
-    def _bytes_up(self) -> int:
-        """What the upload of one client takes."""
-        counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
-        return size(self.change) + size(self.shared) + size(counts)
 
 
 def _next_server(experiment: Experiment, number: int, server: Server, uploads: list[Upload]) -> tuple[Server, str]:

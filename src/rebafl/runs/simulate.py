@@ -100,4 +100,4 @@ def _states(record: Record, expected: Tensors) -> StateOf:
 def trained_weights(record: Record, settings: Settings) -> Tensors:
     """The weights that the run's last accuracy belongs to."""
     saved = record.server()
-    return settings.algorithm.evaluated(Server(saved.get("weights", {}), saved.get("state", {})))
+    return settings.algorithm.evaluated(Server.saved(saved))

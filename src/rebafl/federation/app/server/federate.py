@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import torch
 from flwr.app import Message
 from flwr.serverapp import Grid
 
@@ -24,7 +23,6 @@ from ....algorithms.interface import Server
 from ....algorithms.prototypes import PROTOTYPES
 from ....base.config import plain
 from ....base.errors import UserError
-from ....base.tensors import size
 from ....base.words import one_line
 from ....data import Data
 from ....engines import InProcess, Outcome
@@ -151,10 +149,8 @@ class FederationServer:
 
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
-        algorithm, server = self.experiment.settings.algorithm, self.experiment.first_server()
-        change, shared = algorithm.uploaded(server.weights), algorithm.shared_template(server)
-        counts = {"counts": torch.zeros(self.experiment.task.classes, dtype=torch.int64)}
-        return Limit.around(size(change) + size(shared) + size(counts), len(change) + len(shared))
+        expected = self.experiment.expected_upload(self.experiment.first_server())
+        return Limit.around(expected.bytes, len(expected.change) + len(expected.shared))
 
     def _orders(self, round: Round, asked: Mapping[int, int]) -> dict[int, Message]:
         data, inputs = self.experiment.work.data, to_json(plain(self.experiment.work.data.inputs))
