@@ -38,7 +38,12 @@ def test_another_version_of_flower_is_one_sentence(monkeypatch, installed):
 @pytest.mark.parametrize("installed", [FLOWER, f"{FLOWER}.0", f"{FLOWER}.7"])
 def test_every_release_of_that_version_will_do(monkeypatch, installed):
     asked = []
-    monkeypatch.setattr(flower_changes, "version", lambda name: asked.append(name) or installed)
+
+    def version(name):
+        asked.append(name)
+        return installed
+
+    monkeypatch.setattr(flower_changes, "version", version)
     need_flower()
     assert "flwr" in asked
 
