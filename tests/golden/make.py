@@ -58,11 +58,16 @@ def tensors_digest(path: Path) -> str:
     return total.hexdigest()
 
 
+CAME_LATER = ("late", "unreached", "disconnected")
+"""Keys of a round's line that version 0.1 did not write."""
+
+
 def round_lines(run_directory: Path) -> list[dict[str, Any]]:
-    """`rounds.jsonl` without timings; of clients that failed, who they are but not the words that say why."""
+    """`rounds.jsonl` as version 0.1 wrote it, without timings; of clients that failed, who but not the words why."""
     lines = [json.loads(text) for text in (run_directory / "rounds.jsonl").read_text().splitlines()]
     for line in lines:
-        del line["seconds"]
+        for key in ("seconds", *CAME_LATER):
+            line.pop(key, None)
         line.update({key: sorted(line[key]) for key in ("refused", "missing") if key in line})
     return lines
 

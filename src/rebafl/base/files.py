@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from .errors import UserError, exists
 
 ASIDE = ".aside"
 LOCK = ".lock"
+LOCK_QUESTION = "hhqqi4x"  # Linux's struct flock: type, whence, start, length, process
 POLL = 0.2  # seconds between two tries to get a lock
 
 
@@ -145,8 +147,11 @@ def is_locked(folder: Path) -> bool:
     with _guard:
         if folder.resolve() in _held:  # opening and closing the file here would give the lock away
             return True
-        with (folder / LOCK).open("r+") as file:
-            return not _locks(file)
+        # asked, not tried: a lock that is held for an instant would turn away a run that is just beginning
+        with (folder / LOCK).open("rb") as file:
+            question = struct.pack(LOCK_QUESTION, fcntl.F_WRLCK, 0, 0, 0, 0)
+            (answer, *_) = struct.unpack(LOCK_QUESTION, fcntl.fcntl(file, fcntl.F_GETLK, question))
+            return bool(answer != fcntl.F_UNLCK)
 
 
 def _lock_file(folder: Path) -> IO[str]:

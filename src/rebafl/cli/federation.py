@@ -24,6 +24,7 @@ from ..runs.events import RunStarted
 from ..runs.opening import check_same
 from ..runs.record import Record
 from ..runs.settings import Settings
+from ..runs.stopping import stopped_after
 from .terminal import HELP, AsJson, Display, out, say, show
 
 app = typer.Typer(
@@ -260,6 +261,8 @@ def _check_continues(federation: LocalFederation, done: int, rounds: int, asked:
     if done < rounds and time.monotonic() - asked > ASK_FLOWER:
         asked = time.monotonic()
         if end := federation.run_end():
+            if (stopped := stopped_after(federation.out)) is not None:
+                raise UserError(f"The run was stopped on request after round {stopped}; the same command resumes it.")
             raise UserError(
                 f"The run ended after {done} of {rounds} rounds: {end.problem or 'Flower does not say why'}"
             )

@@ -42,6 +42,7 @@ app = typer.Typer(
 for command in (
     runs.run,
     runs.sweep,
+    runs.stop,
     runs.rollback,
     compare.compare,
     verify.verify,

@@ -1,4 +1,4 @@
-"""`rebafl run`, `sweep` and `rollback`: train, resume, and go back to an earlier round."""
+"""`rebafl run`, `sweep`, `stop` and `rollback`: train, resume, stop between rounds, and go back to an earlier one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..report.summary import comparison_json, comparison_table, group_runs, read
 from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
 from ..runs.simulate import OWN_MODEL
+from ..runs.stopping import request_stop
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
 from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
 from .words import Words, read_words, split_words
@@ -113,6 +114,18 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     elif not silent:
         show(comparison_table(group_runs([finished])))
         out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
+
+
+def stop(runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")]) -> None:
+    """Ask running runs to stop after the round they are in; nothing is lost, and each can be resumed.
+
+    A run that was stopped has the record of one that was not, up to that round. A federation's nodes stay connected.
+
+    Example: `rebafl stop runs/a`, and later `rebafl run out=runs/a`
+    """
+    for path in runs:
+        request_stop(path)
+        say(f"{path} will stop after the round it is in.")
 
 
 def rollback(

@@ -145,10 +145,14 @@ def why_unchanged(line: RoundLine) -> str:
 
 
 def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
-    """Run with a display; Ctrl-C says how to resume."""
+    """Run with a display; Ctrl-C, or `rebafl stop` from elsewhere, says how to resume."""
     try:
         with Display(settings, target, silent) as display:
-            return simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
+            record = simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None
+    if record.round < settings.rounds:
+        say(f"Stopped on request after round {record.round} of {settings.rounds}. Resume with: {again}")
+        raise typer.Exit
+    return record

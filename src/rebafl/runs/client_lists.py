@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-KEYS = ("active", "lost", "spent")
+KEYS = ("active", "lost", "spent", "late", "unreached", "disconnected")
 LONG = 1000  # clients
 BITS = "bits:"
 MOST = 10_000_000  # clients that a run may have: a damaged range must not fill the memory

@@ -12,6 +12,7 @@ from typing import Any
 from ..base.config import Plain
 from .client_lists import packed, unpacked
 
+RARE_LISTS = ("spent", "late", "unreached", "disconnected")
 ACCURACY = "_accuracy"  # ends the key of the accuracy of other weights, such as `cloud_accuracy`
 
 
@@ -51,6 +52,22 @@ class RoundLine:
     """Where the noise comes from: `seed` or `system`."""
     spent: Sequence[int] = ()
     """Clients that were left out since one more upload would exceed their budget."""
+    late: Sequence[int] = ()
+    """Those of `lost` whose machine was still connected when the round was closed: late rather than gone."""
+    unreached: Sequence[int] = ()
+    """Clients that were chosen and not asked, since they were not connected; a simulation has none."""
+    disconnected: Sequence[int] = ()
+    """All clients that were not connected when the round began, chosen or not; a simulation has none."""
+
+    @property
+    def chosen(self) -> list[int]:
+        """The clients that were to take part."""
+        return sorted({*self.active, *self.unreached})
+
+    @property
+    def answered(self) -> set[int]:
+        """The clients whose upload arrived, used or not."""
+        return set(self.active) - set(self.lost)
 
     @property
     def used(self) -> set[int]:
@@ -73,7 +90,7 @@ class RoundLine:
             **({"discarded": self.discarded} if self.discarded else {}),
             **({"hidden": list(self.hidden)} if self.hidden else {}),
             **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
-            **({"spent": list(self.spent)} if self.spent else {}),
+            **{name: list(getattr(self, name)) for name in RARE_LISTS if getattr(self, name)},
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

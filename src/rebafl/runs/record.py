@@ -80,7 +80,7 @@ class Record:
         names = {path.name.removesuffix(ASIDE) for path in self.path.glob("*")} - {LOCK}
         unfinished = {"checkpoint", CONFIG, ENVIRONMENT} if (self.path / CONFIG).exists() else {"checkpoint", CONFIG}
         inside = [path.name for path in self.checkpoint.glob("*") if path.name != MANIFEST + ASIDE]
-        others = sorted(names - unfinished) + inside
+        others = sorted(names - unfinished, key=lambda name: (name != ROUNDS, name)) + inside
         return f"it holds {others[0]}, but no run" if others else ""
 
     def locked(self, patience: float = 0.0) -> AbstractContextManager[None]:
@@ -123,6 +123,10 @@ class Record:
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(ENVIRONMENT, error) from None
         return facts
+
+    def committed(self) -> Manifest:
+        """What the last committed round left; it says how much of `rounds.jsonl` counts."""
+        return self._manifest()
 
     def rounds(self) -> list[RoundLine]:
         """The committed rounds, oldest first."""

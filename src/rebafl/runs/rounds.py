@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
@@ -24,6 +24,9 @@ from ..training.evaluate import diversity
 from .accountant import accountant_of
 from .events import RoundLine
 from .experiment import Experiment
+from .holdings import noted
+from .progress import ProgressFile
+from .prototypes import keep_prototypes
 from .record import Record
 from .spool import Spool
 
@@ -64,12 +67,34 @@ class Checks:
         return f"the loss on the test data would be {loss:.4g}"
 
 
+@dataclass(frozen=True)
+class Absence:
+    """What a federation knows of clients that did not answer; `RoundLine` says what each entry means."""
+
+    missing: Mapping[int, str] = field(default_factory=dict)
+    late: Sequence[int] = ()
+    unreached: Sequence[int] = ()
+    disconnected: Sequence[int] = ()
+
+
+NOBODY_ABSENT = Absence()
+
+
 class Run:
     """A run in progress: what it starts from, where it is recorded, who scores, and the server after the last round."""
 
-    def __init__(self, experiment: Experiment, record: Record, engine: Engine, checks: Checks, server: Server) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        record: Record,
+        engine: Engine,
+        checks: Checks,
+        server: Server,
+        knows_split: bool = True,
+    ) -> None:
         self.experiment, self.record, self.engine = experiment, record, engine
         self.server = server
+        self.holdings = noted(experiment, record.path, knows_split)
         protect = experiment.settings.protect
         most = protect.most_samples(checks.samples, experiment.task.classes)
         self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
@@ -113,12 +138,14 @@ class Round:
         self.sent = Sent(self.server.weights, extra)
         self.expected = run.experiment.expected_upload(self.server)
         self.state = algorithm.client_state_template(self.server)
+        self.progress = ProgressFile(self.record.path, self.number)
         self.failures: dict[int, str] = {}
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
 
     def take(self, outcome: Outcome) -> None:
         """Use an upload, or note why it is not used."""
+        self.progress.client_done()
         if outcome.upload is None:
             self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
         elif reason := self._refusal(outcome.upload, outcome.state or {}):
@@ -150,8 +177,9 @@ class Round:
     def refused(self) -> dict[int, str]:
         return dict(sorted(self._refused.items()))
 
-    def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
+    def close(self, who: Roster, absence: Absence = NOBODY_ABSENT, restarted: Sequence[int] = ()) -> RoundLine:
         """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
+        self.progress.say("scoring")
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
         uploads, hidden = self.protect.concealed(self.uploads)
         server, discarded = _next_server(self.experiment, self.number, self.server, uploads)
@@ -173,13 +201,20 @@ class Round:
             loss=scores.loss,
             recall=scores.recall,
             seconds=round(time.perf_counter() - self.began, 3),
-            missing=missing or {},
+            missing=absence.missing,
+            late=absence.late,
+            unreached=absence.unreached,
+            disconnected=absence.disconnected,
             restarted=restarted,
             discarded=discarded,
             other_accuracies=scores.others,
             hidden=hidden,
             **self._privacy(who),
         )
+        if self.run.holdings.learn(self.uploads):
+            self.run.holdings.write(self.record.path)
+        if self.experiment.settings.keep_prototypes:
+            keep_prototypes(self.record.path, self.number, server)
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server
         self.run.sent_by.update(who.trains if self.run.accountant else ())

@@ -30,7 +30,7 @@ from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
 from ..training.protections import Protections
 
-KEPT_APART = ("rounds", "workers", "engine")
+KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
 
 RENAMED: dict[str, str] = {}
@@ -65,6 +65,11 @@ class Settings:
     dropout: Annotated[Dropout, Field(description="a client that is not there was away, or its upload got lost")] = (
         "away"
     )
+    keep_prototypes: Annotated[
+        bool,
+        Field(description="write down each round's prototypes, for `rebafl ui`. Never changes a result"),
+        Added(before=False),
+    ] = False
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()

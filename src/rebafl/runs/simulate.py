@@ -24,6 +24,7 @@ from .opening import check_same, open_record
 from .record import Record
 from .rounds import Checks, Run
 from .settings import Settings, make_settings, resumed_settings
+from .stopping import forget_stop, honours_stop
 
 OWN_MODEL = "python"
 
@@ -37,7 +38,7 @@ def simulate(
     say: Say = print,
     accept_changes: bool = False,
 ) -> Record:
-    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds.
+    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds or until `rebafl stop`.
 
     `data` (see `rebafl.from_torch`) and `model` (a callable that makes one) take the place of what
     `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
@@ -61,8 +62,9 @@ def simulate(
             start_engine(experiment.work, settings.engine, settings.workers)
         ) as engine:  # forks before any display starts
             run = Run(experiment, record, engine, Checks(samples=len(experiment.work.data.y_train)), server)
+            forget_stop(record.path)
             listen(RunStarted(record.round, experiment.warnings))
-            while record.round < settings.rounds:
+            while record.round < settings.rounds and not honours_stop(record.path, record.round):
                 _round(run, listen)
     return record
 
@@ -73,6 +75,7 @@ def _round(run: Run, listen: Listener) -> None:
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
     clients = who.arrives
     with run.next_round() as round:
+        round.progress.say("training", len(clients))
         listen(ClientsTrained(0, len(clients)))
         outcomes = run.engine.train(round.number, round.sent, clients, _states(run.record, round.state))
         for done, outcome in enumerate(outcomes, 1):

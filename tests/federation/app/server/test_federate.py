@@ -11,7 +11,9 @@ from flwr.app import Error, Message
 
 from rebafl import UserError
 from rebafl.algorithms import KINDS
+from rebafl.runs.holdings import read_holdings
 from rebafl.runs.record import Record
+from rebafl.runs.stopping import request_stop, stopped_after
 from support.grid import STATEFUL, FakeGrid, absent, asked_by, nodes_of, run, same_server, simulated
 from support.toy import lines
 
@@ -66,7 +68,34 @@ def test_an_upload_that_misses_the_deadline_leaves_no_trace(tmp_path, config, al
     assert line["lost"] == [2]
     assert line["missing"].keys() == {"2"}
     assert line["refused"] == {}
+    assert line.get("late") == (None if how == "gone" else [2]), "a node that is still connected is late, not gone"
+    assert "disconnected" not in line
     assert "restarted" not in lines(real.path)[2]
+
+
+def test_who_was_not_connected_is_told_from_who_was_not_chosen(tmp_path, config):
+    class OneGone(FakeGrid):
+        def get_nodes(self):
+            return [node for node in self.nodes if node.public_key != b"key 3"]
+
+    (tmp_path / "trace.csv").write_text("client,round\n0,1\n1,1\n3,1\n0,2\n0,3\n3,3\n")
+    settings = f" participation=trace participation.path={tmp_path / 'trace.csv'}"
+    rows = lines(run({**config, "settings": config["settings"] + settings}, OneGone(nodes_of(config))).path)
+    assert [row["active"] for row in rows] == [[0, 1], [0], [0]]
+    assert [row.get("unreached") for row in rows] == [[3], None, [3]]
+    assert [row["disconnected"] for row in rows] == [[3]] * 3
+
+
+def test_a_federation_is_stopped_between_rounds_and_says_what_clients_hold(config):
+    out = Path(config["out"])
+    grid = FakeGrid(nodes_of(config), lambda part, round, reply: (round == 2 and request_stop(out)) or reply)
+    assert run(config, grid).round == 2
+    assert stopped_after(out) == 2
+    held = read_holdings(out)
+    assert held.source == "uploads"
+    assert {client: sum(row) for client, row in held.counts.items()} == dict.fromkeys(range(4), 20)
+    assert run(config).round == 3
+    assert stopped_after(out) is None
 
 
 def test_rounds_without_a_usable_reply_leave_the_model_as_it_is_and_end_the_run(config):

@@ -34,11 +34,15 @@ Use = Callable[[int, Message], None]
 
 @dataclass
 class Answers:
-    """Who answered, why others did not, and whose reply could not even be read; by client or node."""
+    """Who answered, why others did not, and whose reply could not even be read; by client or node.
+
+    `late` are those of `missing` that the SuperLink still counted as connected when time was up.
+    """
 
     replied: set[int] = field(default_factory=set)
     missing: dict[int, str] = field(default_factory=dict)
     broken: dict[int, str] = field(default_factory=dict)
+    late: set[int] = field(default_factory=set)
 
     def includes(self, key: int) -> bool:
         return key in self.replied or key in self.missing or key in self.broken
@@ -71,7 +75,9 @@ def ask(grid: Grid, messages: Mapping[int, Message], deadline: float, limit: Lim
     for key, reply in fetch_replies(grid, sent, until, limit):
         answers.add(key, reply, messages[key], use)
     if silent := [key for key in sent.values() if not answers.includes(key)]:
-        grid.get_nodes()  # raises if the SuperLink itself does not answer: then no node is to blame for its silence
+        # raises if the SuperLink itself does not answer: then no node is to blame for its silence
+        connected = {node.node_id for node in grid.get_nodes()}
+        answers.late = {key for key in silent if messages[key].metadata.dst_node_id in connected}
         answers.missing |= dict.fromkeys(silent, f"no complete reply within {deadline:g} s")
     answers.missing = dict(sorted(answers.missing.items()))
     return answers
@@ -82,7 +88,7 @@ def message_to(node: int, content: RecordDict, kind: str, group: str, deadline: 
 
 
 def wait_for_clients(grid: Grid, members: Members, chosen: Sequence[int], options: Options) -> dict[int, int]:
-    """The chosen clients that are connected, and their nodes; waits until enough nodes are, but not for ever.
+    """The clients that are connected, and their nodes; waits until enough nodes are, but not for ever.
 
     If enough are connected but none of the chosen, these count as away once the deadline has passed.
     """
@@ -90,9 +96,9 @@ def wait_for_clients(grid: Grid, members: Members, chosen: Sequence[int], option
     logged = False
     while True:
         connected = members.clients(grid.get_nodes())
-        asked = {client: connected[client] for client in sorted(chosen) if client in connected}
+        asked = [client for client in chosen if client in connected]
         if len(connected) >= wanted and (asked or time.monotonic() >= began + options.deadline):
-            return asked
+            return connected
         if len(connected) < wanted and time.monotonic() >= began + options.wait:
             raise UserError(
                 f"Only {len(connected)} of at least {wanted} nodes were connected after {options.wait:g} s; "

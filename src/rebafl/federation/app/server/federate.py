@@ -10,7 +10,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,13 @@ from ....runs.events import RoundLine
 from ....runs.experiment import Experiment, prepare
 from ....runs.opening import check_same, open_record
 from ....runs.record import Record
-from ....runs.rounds import Checks, Round, Run
+from ....runs.rounds import Absence, Checks, Round, Run
 from ....runs.settings import Settings
+from ....runs.stopping import forget_stop, honours_stop
 from ....training.resources import one_thread
 from ..options import Options
 from ..records import Order, failure_of, read_reply, shown, to_json
-from .ask import ask, introductions, message_to, wait_for_clients
+from .ask import Answers, ask, introductions, message_to, wait_for_clients
 from .class_counts import FIRST_COUNTS, ClassCounts
 from .fetch import Limit
 from .members import CLAIMS, Members, MembersByClaim, MembersByKey, read_members
@@ -67,7 +68,8 @@ def federate(
             log.warning("%s", warning)
         federation = FederationServer(grid, experiment, options, record, server)
         log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
-        while record.round < settings.rounds:
+        forget_stop(record.path)
+        while record.round < settings.rounds and not honours_stop(record.path, record.round):
             federation.round()
     return record
 
@@ -100,7 +102,7 @@ class FederationServer:
         samples = options.max_samples or len(experiment.work.data.y_train)
         checks = Checks(samples, options.max_norm or math.inf, options.max_value, MOST_LOSS, states=False)
         engine = InProcess(experiment.work)  # for scores only
-        self.run = Run(experiment, record, engine, checks, server)
+        self.run = Run(experiment, record, engine, checks, server, knows_split=options.counts == "split")
         protect, shared = experiment.settings.protect, experiment.settings.algorithm.shared_template(server)
         self.class_counts = ClassCounts(
             record.path / FIRST_COUNTS, options.counts, experiment.work.split, protect, prototypes=PROTOTYPES in shared
@@ -111,12 +113,15 @@ class FederationServer:
         """Ask the connected clients, wait until the deadline, close the round."""
         chosen = self.run.roster().trains
         with self.run.next_round() as round:  # its seconds include the wait for nodes
-            asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
-            missing, restarted = self._collect(round, asked)
-            who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
+            round.progress.say("waiting", len(chosen))
+            connected = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
+            asked = {client: connected[client] for client in sorted(chosen) if client in connected}
+            round.progress.say("training", len(asked))
+            answers, restarted = self._collect(round, asked)
+            who = Roster(tuple(asked), tuple(client for client in asked if client not in answers.missing))
             # before the round is committed: a server that dies in between must not forget what a client reported
             self.class_counts.remember({upload.client: upload.counts.tolist() for upload in round.uploads})
-            line = round.close(who, missing, restarted)
+            line = round.close(who, self._absence(chosen, connected, answers), restarted)
         self.last_used |= dict.fromkeys(line.used, line.round)
         self.was_discarded |= bool(line.discarded)
         self._report(line)
@@ -131,8 +136,13 @@ class FederationServer:
         introduce = partial(introductions, self.grid, deadline=self.options.deadline)
         return MembersByClaim(self.record.path / CLAIMS, clients, introduce)
 
-    def _collect(self, round: Round, asked: Mapping[int, int]) -> tuple[dict[int, str], list[int]]:
-        """Send the orders and use the replies as they come; who did not answer, and who had lost its state."""
+    def _absence(self, chosen: Sequence[int], connected: Mapping[int, int], answers: Answers) -> Absence:
+        away = [c for c in range(self.experiment.task.clients) if c not in connected] if chosen else []
+        unreached = [client for client in sorted(chosen) if client not in connected]
+        return Absence(answers.missing, sorted(answers.late), unreached, away)
+
+    def _collect(self, round: Round, asked: Mapping[int, int]) -> tuple[Answers, list[int]]:
+        """Send the orders and use the replies as they come; who answered, and who had lost its state."""
         restarted = []
 
         def use(client: int, reply: Message) -> None:
@@ -145,7 +155,7 @@ class FederationServer:
             round.take(Outcome(client, failure=reason))
         for client, reason in outliers(round.uploads, compare_changes=self.was_discarded).items():
             round.refuse(client, reason)
-        return answers.missing, sorted(restarted)
+        return answers, sorted(restarted)
 
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
