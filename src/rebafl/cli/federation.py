@@ -131,6 +131,16 @@ def run(
 
 
 @app.command()
+def resume(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Resume the run that was requested last, after `rebafl stop` or `rebafl federation down`.
+
+    Example: `rebafl federation resume --dir fed`
+    """
+    LocalFederation(folder).resume()
+    say(f"Submitted. See: rebafl federation status --dir {folder}")
+
+
+@app.command()
 def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """Show which nodes are connected, and how far the run is.
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
-from . import bench, compare, data, federation, models, paper, privacy, runs, settings, verify
+from . import bench, compare, data, federation, look, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
 
@@ -45,6 +45,8 @@ for command in (
     runs.stop,
     runs.rollback,
     compare.compare,
+    look.ui,
+    look.report,
     verify.verify,
     models.export,
     models.predict,

@@ -16,38 +16,39 @@ from .record import ROUNDS, Record
 TRIES = 3  # a look may fall between two writes of the run
 
 
-class Follower:
-    """Reads a run again and again; `lines` are all rounds that were committed at the last look."""
+class Tail:
+    """The committed bytes of `rounds.jsonl`, as they grow; they are held against the checkpoint's digest."""
 
     def __init__(self, path: Path) -> None:
-        self.record, self.lines = Record(path), list[RoundLine]()
+        self.record = Record(path)
         self._length, self._hash = 0, hashlib.sha256()
 
-    def look(self) -> int:
-        """Read what is new; how many of the lines before it still stand: fewer, if the run was rolled back."""
+    def look(self) -> tuple[bool, bytes]:
+        """Does what was read before still stand? It does not if the run was rolled back. And what is new."""
         for _ in range(TRIES):
             if not self.record.begun:
                 self._forget()
-                return 0
+                return False, b""
             manifest = self.record.committed()
-            kept = len(self.lines)
             if manifest.bytes == self._length and manifest.rounds in ("", self._hash.hexdigest()):
-                return kept
-            if manifest.bytes > self._length and self._read_on(manifest.bytes, manifest.rounds):
-                return kept
+                return True, b""
+            if self._length and manifest.bytes > self._length:
+                data = self._read_on(manifest.bytes, manifest.rounds)
+                if data is not None:
+                    return True, data
             self._forget()
-            if self._read_on(manifest.bytes, manifest.rounds):
-                return 0
+            data = self._read_on(manifest.bytes, manifest.rounds)
+            if data is not None:
+                return False, data
         raise UserError(f"{self.record.path / ROUNDS} is not what the checkpoint knows of it; restore it.")
 
     def _forget(self) -> None:
-        self.lines, self._length, self._hash = [], 0, hashlib.sha256()
+        self._length, self._hash = 0, hashlib.sha256()
 
-    def _read_on(self, until: int, digest: str) -> bool:
-        """Read up to this length; False, and nothing is taken over, if that does not have this digest."""
-        path = self.record.path / ROUNDS
+    def _read_on(self, until: int, digest: str) -> bytes | None:
+        """What there is up to this length; None if that does not have this digest."""
         try:
-            with path.open("rb") as file:
+            with (self.record.path / ROUNDS).open("rb") as file:
                 file.seek(self._length)
                 data = file.read(until - self._length)
         except OSError:
@@ -55,10 +56,25 @@ class Follower:
         total = self._hash.copy()
         total.update(data)
         if self._length + len(data) != until or (digest and total.hexdigest() != digest):
-            return False
+            return None
+        self._length, self._hash = until, total
+        return data
+
+
+class Follower:
+    """Reads a run again and again; `lines` are all rounds that were committed at the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lines = path, list[RoundLine]()
+        self._tail = Tail(path)
+
+    def look(self) -> int:
+        """Read what is new; how many of the lines before it still stand: none, if the run was rolled back."""
+        stands, data = self._tail.look()
         try:
             new = [RoundLine.read(json.loads(line)) for line in data.splitlines()]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return False
-        self.lines, self._length, self._hash = self.lines + new, until, total
-        return True
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{self.path / ROUNDS} is damaged ({error}); restore it.") from None
+        kept = len(self.lines) if stands else 0
+        self.lines = self.lines[:kept] + new
+        return kept

@@ -136,6 +136,18 @@ class LocalFederation:
         submit_requested(self.server, self.plan.port)
         need_submitted(self.server, 0)
 
+    def resume(self) -> None:
+        """Continue with the run that was requested last: submit it again, and start what is not up."""
+        config = requested_run(self.server)
+        if config is None:
+            raise UserError(f"No run was requested in {self.folder} yet; start one with: rebafl federation up")
+        if not self.is_up:
+            self.begin({name: value for name, value in config.items() if name not in ("out", "members")})
+        else:
+            (self.server / SUBMITTED).unlink(missing_ok=True)
+            submit_requested(self.server, self.plan.port)
+        need_submitted(self.server, START)
+
     def run_end(self) -> RunEnd | None:
         """How the run ended; None while it continues, or if nobody knows."""
         return None if is_locked(self.out) else run_end(self.server, self.plan.port)
