@@ -58,7 +58,7 @@ def drawn_lines(clients: int, rounds: int, seed: int = 0, troubles: bool = True,
     level, lines = 20.0, []
     for number in range(1, rounds + 1):
         active = np.flatnonzero(random.random(clients) < 0.5).tolist() or [0]
-        bad = active[: max(1, len(active) // 12)] if troubles and number % 3 == 0 else []
+        bad = active[: 3 + len(active) // 500] if troubles and number % 3 == 0 else []
         late, gone, refused = bad[0::3], bad[1::3], bad[2::3]
         level += (88 + seed % 7 - level) * 0.03 + float(random.normal()) * 1.2
         facts: dict[str, Any] = {

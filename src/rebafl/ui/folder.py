@@ -74,7 +74,8 @@ class Folder:
         rows = [self._row(name) for name in self.paths]
         settings = [row["settings"] for row in rows if row["settings"]]
         names = sorted({name for values in settings for name in values} - set(NOT_COMPARED))
-        apart = [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
+        # a key that only one kind has, such as algorithm.mu, tells apart runs of that kind only
+        apart = [name for name in names if len({str(values[name]) for values in settings if name in values}) > 1]
         for row in rows:
             row["settings"] = {name: row["settings"].get(name) for name in apart}
         return {"runs": rows, "apart": apart}

@@ -167,13 +167,7 @@ class RunView:
         """What grows with the rounds, from this one on (counted from 0)."""
         lines = self.lines[first:]
         columns = ("accuracy", "loss", "diversity", "bytes_up", "bytes_down", "seconds", "updated", "discarded")
-        reasons: dict[str, int] = {}
-        troubles = [
-            [line.round, client, kind, reasons.setdefault(reason, len(reasons))]
-            for line in lines
-            for kind, said in (("refused", line.refused), ("missing", line.missing))
-            for client, reason in said.items()
-        ]
+        troubles, reasons = _troubles(lines)
         others = sorted({name for line in lines for name in line.other_accuracies})
         return {
             "from": first,
@@ -184,9 +178,9 @@ class RunView:
             "answered": [int((row == ANSWERED).sum()) for row in self.cells[first:]],
             "recall": [list(line.recall) for line in lines],
             "presence": self._presence(first),
-            "reasons": list(reasons),
-            "troubles": troubles[-MOST_TROUBLES:],
-            "all_troubles": len(troubles),
+            "reasons": reasons,
+            "troubles": troubles,
+            "all_troubles": sum(len(line.refused) + len(line.missing) for line in lines),
         }
 
     def _presence(self, first: int) -> list[list[float | None]] | None:
@@ -216,6 +210,22 @@ class RunView:
                 for number, place in places.items()
             ],
         }  # fmt: skip
+
+
+def _troubles(lines: Sequence[RoundLine]) -> tuple[list[list[Any]], list[str]]:
+    """What was refused or missing, oldest first: round, client, what, and the place of its reason in the list of those.
+
+    Of very many, the last.
+    """
+    reasons: dict[str, int] = {}
+    found: list[list[Any]] = []
+    for line in reversed(lines):
+        for kind, said in (("missing", line.missing), ("refused", line.refused)):
+            for client, reason in reversed(said.items()):
+                found.append([line.round, client, kind, reasons.setdefault(reason, len(reasons))])
+        if len(found) >= MOST_TROUBLES:
+            break
+    return found[MOST_TROUBLES - 1 :: -1] if len(found) > MOST_TROUBLES else found[::-1], list(reasons)
 
 
 def counts_table(held: Holdings, clients: int) -> npt.NDArray[np.int64]:

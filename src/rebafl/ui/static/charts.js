@@ -93,7 +93,7 @@
   // lines: {label, group, colour?, xs, ys}; `seeds`: put runs together that differ in their seed only.
   RF.prepared = (lines, seeds) => {
     const { axis, columns } = RF.aligned(lines);
-    if (!seeds) return { axis, shown: lines.map((line, i) => ({ label: line.label, mean: columns[i], members: 1, colour: line.colour })) };
+    if (!seeds) return { axis, shown: lines.map((line, i) => ({ label: line.label, mean: columns[i], members: 1, colour: line.colour, dash: line.dash })) };
     return { axis, shown: RF.grouped(lines, columns) };
   };
 
@@ -106,7 +106,7 @@
     shown.forEach((line, i) => {
       counted.push({ index: data.length, colour: paint[i] });
       data.push(line.mean);
-      series.push({ label: line.label, stroke: paint[i], width: many > 40 ? 1 : 1.75, points: { show: axis.length < 3 }, spanGaps: true });
+      series.push({ label: line.label, stroke: paint[i], width: many > 40 ? 1 : 1.75, points: { show: axis.length < 3 }, spanGaps: true, dash: line.dash });
       if (line.members > 1) {
         bands.push({ series: [data.length, data.length + 1], fill: paint[i] + (paint[i][0] === "#" ? "26" : "") });
         for (const edge of [line.high, line.low]) { data.push(edge); series.push({ stroke: "transparent", width: 0, points: { show: false } }); }

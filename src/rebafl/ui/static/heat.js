@@ -43,6 +43,33 @@
     });
   };
 
+  // Of many clients, as many rows as there are pixels: counted once for each round, so that moving through rounds is fast.
+  const binnedRows = (model, r0, r1, bh) => {
+    const { cells, rows, order, cols, cache } = model, lines = r1 - r0, key = [r0, r1, bh].join();
+    let kept = cache.rows;
+    if (!kept || kept.key !== key || kept.order !== order || kept.room < cols) {
+      const room = Math.max(cols, Math.ceil(cols * 1.2)), sizes = new Uint32Array(bh);
+      const place = Int32Array.from({ length: lines }, (_, r) => Math.floor((r * bh) / lines));
+      for (const y of place) sizes[y] += 1;
+      kept = cache.rows = { key, order, room, place, sizes, done: 0, there: new Uint32Array(room * bh), bad: new Uint32Array(room * bh), worst: new Uint8Array(room * bh) };
+    }
+    const { place, there, worst, bad } = kept;
+    for (let c = kept.done; c < cols; c += 1) {
+      const base = c * rows, out = c * bh;
+      for (let r = 0; r < lines; r += 1) {
+        const state = cells[base + order[r0 + r]];
+        if (state === ANSWERED) there[out + place[r]] += 1;
+        else if (SEVERITY[state]) {
+          const i = out + place[r];
+          bad[i] += 1;
+          if (SEVERITY[state] > SEVERITY[worst[i]]) worst[i] = state;
+        }
+      }
+    }
+    kept.done = cols;
+    return kept;
+  };
+
   // Each painter fills at most one pixel per cell and at least one cell per pixel; the canvas enlarges what is left.
   const painters = {
     cells(model, { c0, c1, r0, r1 }, width, height) {
@@ -56,25 +83,22 @@
         }
         return { pixels, bw, bh };
       }
-      const there = new Uint32Array(bw * bh), all = new Uint32Array(bw * bh), worst = new Uint8Array(bw * bh), bad = new Uint32Array(bw * bh);
-      const place = Int32Array.from({ length: lines }, (_, r) => Math.floor((r * bh) / lines) * bw);
-      for (let c = 0; c < columns; c += 1) {
-        const base = (c0 + c) * rows, x = Math.floor((c * bw) / columns);
-        for (let r = 0; r < lines; r += 1) {
-          const state = cells[base + order[r0 + r]], p = place[r] + x;
-          all[p] += 1;
-          if (state === ANSWERED) there[p] += 1;
-          else if (state > ANSWERED && SEVERITY[state]) {
-            bad[p] += 1;
-            if (SEVERITY[state] > SEVERITY[worst[p]]) worst[p] = state;
-          }
-        }
-      }
+      const { there, worst, bad, sizes } = binnedRows(model, r0, r1, bh);
       const base = colours[model.idle], shades = Array.from({ length: 101 }, (_, i) => mix(base, colours[ANSWERED], i / 100));
       const packed = Uint32Array.from(shades, pack);
-      for (let p = 0; p < pixels.length; p += 1) {
-        const share = Math.round((100 * there[p]) / all[p]);
-        pixels[p] = worst[p] ? pack(mix(shades[share], colours[worst[p]], Math.max(0.45, bad[p] / all[p]))) : packed[share];
+      for (let x = 0; x < bw; x += 1) {
+        const first = c0 + Math.floor((x * columns) / bw), last = Math.max(first + 1, c0 + Math.floor(((x + 1) * columns) / bw));
+        for (let y = 0; y < bh; y += 1) {
+          let came = 0, state = 0, hurt = 0;
+          for (let c = first; c < last; c += 1) {
+            const i = c * bh + y;
+            came += there[i];
+            hurt += bad[i];
+            if (SEVERITY[worst[i]] > SEVERITY[state]) state = worst[i];
+          }
+          const all = sizes[y] * (last - first), share = Math.round((100 * came) / all);
+          pixels[y * bw + x] = state ? pack(mix(shades[share], colours[state], Math.max(0.45, hurt / all))) : packed[share];
+        }
       }
       return { pixels, bw, bh };
     },
@@ -143,8 +167,17 @@
       this.sheet.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), bw, bh), 0, 0);
       pen.imageSmoothingEnabled = false;
       pen.drawImage(this.sheet, plot.x, plot.y, plot.w, plot.h);
+      this.gaps(pen, part);
       this.letters(pen, part);
       this.cursor();
+    }
+
+    // Large cells are set apart; the lines are as thin as can be.
+    gaps(pen, { c0, c1, r0, r1 }) {
+      const { plot } = this, wide = plot.w / (c1 - c0), tall = plot.h / (r1 - r0);
+      pen.fillStyle = RF.css("--paper");
+      if (wide >= 5) for (let c = 1; c < c1 - c0; c += 1) pen.fillRect(Math.round(plot.x + c * wide) - 0.5, plot.y, 1, plot.h);
+      if (tall >= 5) for (let r = 1; r < r1 - r0; r += 1) pen.fillRect(plot.x, Math.round(plot.y + r * tall) - 0.5, plot.w, 1);
     }
 
     ticks() {

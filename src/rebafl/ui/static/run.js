@@ -7,7 +7,7 @@
 
   // All that is known of a run; rounds are appended as they come.
   RF.RunData = class {
-    constructor() { Object.assign(this, { rounds: null, cells: new Uint8Array(0), cellRounds: 0, reasons: new Map(), version: 0 }); }
+    constructor() { Object.assign(this, { rounds: null, cells: new Uint8Array(0), cellRounds: 0, reasons: new Map(), version: 0, cache: {} }); }
     take(answer) {
       const { rounds } = answer;
       Object.assign(this, answer.details ? { details: answer.details, states: answer.states } : {}, { facts: answer.facts, version: this.version + 1 });
@@ -18,6 +18,7 @@
         this.rounds.all_troubles = 0;
         this.rounds.at = rounds.at;
         this.reasons = new Map();
+        this.cache = {};
       }
       for (const name of COLUMNS) this.rounds[name] = this.rounds[name].concat(rounds[name] || []);
       if (rounds.presence) this.rounds.presence = (this.rounds.presence || []).concat(rounds.presence);
@@ -115,7 +116,7 @@
       const { rows, columns } = data.map, size = rows * columns;
       return { kind: "bins", rows, cols: columns, idle: data.facts.idle, share: data.cells.subarray(0, size), worst: data.cells.subarray(size, 2 * size), label: (r) => "bin " + r };
     }
-    return { kind: "cells", rows: data.facts.clients, cols: data.cellRounds, idle: data.facts.idle, cells: data.cells, order, label: (r) => "client " + order[r] };
+    return { kind: "cells", rows: data.facts.clients, cols: data.cellRounds, idle: data.facts.idle, cells: data.cells, order, cache: data.cache, label: (r) => "client " + order[r] };
   };
 
   const Heart = ({ data, sync, place }) => {
@@ -175,7 +176,7 @@
       return act;
     }, [sync]);
     const one = (title, yLabel, lines, more = {}) => html`<${RF.Lines} title=${title} height=${190} xLabel="round" yLabel=${yLabel} sync=${sync} onCursor=${move}
-      prepared=${RF.prepared(lines.map(([label, ys]) => ({ label, group: label, xs: data.xs, ys })), false)} legend=${lines.length > 1} ...${more} />`;
+      prepared=${RF.prepared(lines.map(([label, ys], i) => ({ label, group: label, xs: data.xs, ys, dash: i ? [6, 5] : undefined })), false)} legend=${lines.length > 1} ...${more} />`;
     return html`<section class="card"><header><h2>Round by round</h2></header><div class="grid">
       ${one("Accuracy", "percent", [["accuracy", rounds.accuracy], ...Object.entries(rounds.others).map(([name, ys]) => [name, ys])], { marked: true })}
       ${one("Loss", "mean cross entropy", [["loss", rounds.loss]])}
