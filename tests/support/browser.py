@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,13 +15,16 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+)
 REASON = "needs the package playwright" if find_spec("playwright") is None else "needs chromium, as Debian's package"
 needs_browser = pytest.mark.skipif(not CHROMIUM or find_spec("playwright") is None, reason=f"a real browser: {REASON}")
 QUIET = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-sync",
     "--disable-component-update", "--disable-default-apps", "--no-first-run", "--disable-domain-reliability",
-    "--disable-client-side-phishing-detection", "--metrics-recording-only", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--disable-client-side-phishing-detection", "--metrics-recording-only",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]  # fmt: skip
 
 
@@ -42,9 +46,13 @@ class Watched:
         self.page = self.context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "status of 422" not in message.text:  # a refusal, which the page shows
+            self.errors.append(message.text)
 
     @property
     def foreign(self) -> list[str]:
@@ -53,11 +61,22 @@ class Watched:
         return [url for url in self.requests if not url.startswith(own)]
 
 
+def until(page: Any, expression: str, seconds: float = 20) -> None:
+    """Wait until this is true on the page; Playwright's own way needs what the page's policy forbids."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(f"() => Boolean({expression})"):
+        if time.monotonic() > end:
+            pytest.fail(f"after {seconds} s this is not true on the page: {expression}")
+        page.wait_for_timeout(50)
+
+
 @contextmanager
 def served(*places: Path, words: tuple[str, ...] = ()) -> Iterator[str]:
     """`rebafl ui` as a process of its own; its address, with the token."""
     command = [sys.executable, "-m", "rebafl", "ui", *map(str, places), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
         try:
             yield process.stdout.readline().strip()
         finally:
