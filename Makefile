@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constrai
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal  # tests that wait for others leave a core idle
 
 PEERS := flower pfl fedlab
-.PHONY: demo demo-check test check chaos lint docs install bench bench-peers clean
+.PHONY: demo demo-check test check chaos lint docs install browser bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
@@ -23,9 +23,16 @@ demo: .venv/.installed
 demo-check: demo
 	cmp demo/curves.png docs/demo.png
 
-test: lint
+test: lint browser
 	$(PYTEST) --cov --cov-report=
 	@echo "Coverage: $$($(BIN)/coverage report) % of the lines"
+
+# the views are tested in a real browser: Debian's chromium, installed where that can be done without a question
+browser:
+	@command -v chromium >/dev/null \
+		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update --quiet=2 \
+			&& apt-get install --yes --quiet=2 --no-install-recommends chromium >/dev/null; } \
+		|| echo "There is no chromium: the tests that need a browser are skipped (Debian: apt-get install chromium)."
 
 check: lint
 	$(PYTEST) -m "not slow"

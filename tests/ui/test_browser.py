@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -318,9 +319,10 @@ def test_another_host_or_origin_gets_nothing(server):
     cookie = "; ".join(f"{c['name']}={c['value']}" for c in state["cookies"])
 
     def status(**headers):
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
-        connection.request("POST", "/api/runs", b"{}", headers={"Cookie": cookie, **headers})
-        return connection.getresponse().status
+        with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)) as connection:
+            connection.request("POST", "/api/runs", b"{}", headers={"Cookie": cookie, **headers})
+            with connection.getresponse() as answer:
+                return answer.status
 
     own = f"http://{parts.netloc}"
     assert status(Origin=own) == 200

@@ -1,4 +1,4 @@
-"""`rebafl ui` and `report`: look at runs, live in a browser, or in one file that can be mailed."""
+"""`rebafl ui`, `report` and `log`: look at runs in a browser, in one file to be mailed, or where one looks already."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from rich.text import Text
 
 from ..base.errors import UserError, exists
 from ..base.files import write_text
+from ..runs.loggers import log_run, need_loggers
+from ..runs.record import open_run
+from ..runs.settings import LOGGERS, known_loggers
 from ..ui.report_file import report as make_report
 from ..ui.server import serve
-from .terminal import out, say
+from .terminal import RunDir, out, say
 
 
 def ui(
@@ -59,3 +62,28 @@ def report(
     text = make_report(runs)
     write_text(to, text)
     say(f"Written: {to} ({len(text.encode()) / 1e6:.2f} MB)")
+
+
+def log(
+    run: RunDir,
+    to: Annotated[
+        str, typer.Option("--to", help="tensorboard, mlflow, wandb, with commas; none: as the run says.")
+    ] = "",
+) -> None:
+    """Write a run's rounds to TensorBoard, MLflow or Weights & Biases; those that stand there already are left alone.
+
+    During a run the setting `log=` does the same. TensorBoard's file is in RUN/logs/tensorboard, MLflow's store is
+    mlflow.db beside the run (or what MLFLOW_TRACKING_URI names), W&B's offline runs are in RUN/logs/wandb.
+
+    Example: `rebafl log runs/a --to tensorboard,mlflow`
+    """
+    record = open_run(run)
+    names = to or str(record.config().get("log", ""))
+    try:
+        known_loggers(names)
+    except ValueError as error:
+        raise UserError(f"--to {names}: {error}.") from None
+    if not names:
+        raise UserError(f"{run} has no log= in its settings; say --to {','.join(LOGGERS)}, or one of them.")
+    need_loggers(names)
+    say(f"Rounds written: {log_run(record, names)}")

@@ -47,6 +47,7 @@ for command in (
     compare.compare,
     look.ui,
     look.report,
+    look.log,
     verify.verify,
     models.export,
     models.predict,

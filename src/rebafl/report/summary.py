@@ -123,7 +123,7 @@ def repeated_seeds(groups: Sequence[Group]) -> str:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Put seeds of one setting together; name each group by what sets it apart from the others."""
-    flat = [flatten({**run.config, "seed": 0, "workers": 0, "keep_prototypes": False}) for run in runs]
+    flat = [flatten({**run.config, "seed": 0, "workers": 0, "keep_prototypes": False, "log": ""}) for run in runs]
     groups: dict[str, list[int]] = {}
     for index, settings in enumerate(flat):
         groups.setdefault(str(sorted(settings.items(), key=str)), []).append(index)

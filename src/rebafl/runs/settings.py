@@ -15,7 +15,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .. import algorithms
 from ..algorithms.interface import Algorithm, Training
@@ -30,8 +30,11 @@ from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
 from ..training.protections import Protections
 
-KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes")
+KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
+
+LOGGERS = ("tensorboard", "mlflow", "wandb")
+"""Places where rounds can be written besides the record."""
 
 RENAMED: dict[str, str] = {}
 """Old name -> new name of every key that was ever renamed, each as KEY, SECTION.KEY or, for a key that only one kind
@@ -45,6 +48,14 @@ OF_THE_PAPER: dict[str, Plain] = {
     for name in ("cifar-10", "cifar-mini")
 }
 """By data set: what the paper uses for it where that differs from the defaults, which are those of Fashion-MNIST."""
+
+
+def known_loggers(text: str) -> str:
+    """Refuse names that are none."""
+    for name in text.split(",") if text else ():
+        if name not in LOGGERS:
+            raise ValueError(f"there is no logger {name!r}; there are: {', '.join(LOGGERS)}")
+    return text
 
 
 @parameters
@@ -70,6 +81,12 @@ class Settings:
         Field(description="write down each round's prototypes, for `rebafl ui`. Never changes a result"),
         Added(before=False),
     ] = False
+    log: Annotated[
+        str,
+        AfterValidator(known_loggers),
+        Field(description="where else rounds are written: tensorboard, mlflow, wandb, with commas between"),
+        Added(before=""),
+    ] = ""
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()

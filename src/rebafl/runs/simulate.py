@@ -20,6 +20,7 @@ from ..models.choice import Factory
 from ..training.resources import one_thread
 from .events import ClientsTrained, Listener, RunStarted, nobody
 from .experiment import prepare
+from .loggers import Logs, need_loggers
 from .opening import check_same, open_record
 from .record import Record
 from .rounds import Checks, Run
@@ -51,6 +52,7 @@ def simulate(
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
     check_same(record, settings)
+    need_loggers(settings.log)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)
     with record.locked(), one_thread(), own_mistakes(settings.algorithm):
@@ -64,8 +66,10 @@ def simulate(
             run = Run(experiment, record, engine, Checks(samples=len(experiment.work.data.y_train)), server)
             forget_stop(record.path)
             listen(RunStarted(record.round, experiment.warnings))
-            while record.round < settings.rounds and not honours_stop(record.path, record.round):
-                _round(run, listen)
+            with Logs(record, settings.log, say) as logs:
+                while record.round < settings.rounds and not honours_stop(record.path, record.round):
+                    _round(run, listen)
+                    logs.follow()
     return record
 
 

@@ -34,7 +34,8 @@ class GridPoint:
 def grid(base: Plain, words: Sequence[str], folder: Path) -> list[GridPoint]:
     """All combinations of the words' values over `base`; a wrong one is refused before any is run."""
     choices = [
-        [f"{name}={value}" for value in alternatives(text)] for name, _, text in (w.partition("=") for w in words)
+        [f"{name}={value}" for value in (alternatives(text) if name != "log" else [text])]
+        for name, _, text in (w.partition("=") for w in words)
     ]
     points: dict[Path, GridPoint] = {}
     for chosen in product(*choices):

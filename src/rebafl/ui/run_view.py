@@ -221,7 +221,7 @@ def _troubles(lines: Sequence[RoundLine]) -> tuple[list[list[Any]], list[str]]:
     found: list[list[Any]] = []
     for line in reversed(lines):
         for kind, said in (("missing", line.missing), ("refused", line.refused)):
-            for client, reason in reversed(said.items()):
+            for client, reason in reversed(list(said.items())):
                 found.append([line.round, client, kind, reasons.setdefault(reason, len(reasons))])
         if len(found) >= MOST_TROUBLES:
             break

@@ -88,8 +88,13 @@ def test_who_was_not_connected_is_told_from_who_was_not_chosen(tmp_path, config)
 
 def test_a_federation_is_stopped_between_rounds_and_says_what_clients_hold(config):
     out = Path(config["out"])
-    grid = FakeGrid(nodes_of(config), lambda part, round, reply: (round == 2 and request_stop(out)) or reply)
-    assert run(config, grid).round == 2
+
+    def conduct(part, round, reply):
+        if round == 2:
+            request_stop(out)
+        return reply
+
+    assert run(config, FakeGrid(nodes_of(config), conduct)).round == 2
     assert stopped_after(out) == 2
     held = read_holdings(out)
     assert held.source == "uploads"

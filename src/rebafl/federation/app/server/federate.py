@@ -30,6 +30,7 @@ from ....models.choice import Factory
 from ....population.participation import Roster
 from ....runs.events import RoundLine
 from ....runs.experiment import Experiment, prepare
+from ....runs.loggers import Logs, need_loggers
 from ....runs.opening import check_same, open_record
 from ....runs.record import Record
 from ....runs.rounds import Absence, Checks, Round, Run
@@ -58,6 +59,7 @@ def federate(
     """Start, or resume, the federation in directory `options.out`, up to `settings.rounds` rounds."""
     record = Record(Path(options.out))
     check_same(record, settings)
+    need_loggers(settings.log)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, log.info, noise="system")
     with record.locked(HANDOVER), one_thread(), _failure_noted(record), own_mistakes(settings.algorithm):
@@ -69,8 +71,10 @@ def federate(
         federation = FederationServer(grid, experiment, options, record, server)
         log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
         forget_stop(record.path)
-        while record.round < settings.rounds and not honours_stop(record.path, record.round):
-            federation.round()
+        with Logs(record, settings.log, log.warning) as logs:
+            while record.round < settings.rounds and not honours_stop(record.path, record.round):
+                federation.round()
+                logs.follow()
     return record
 
 
