@@ -13,6 +13,7 @@ from .. import data as datasets
 from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
+from ..algorithms.prototypes import PROTOTYPES
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
@@ -119,6 +120,12 @@ def prepare(
     if not settings.protect.noisy:
         return experiment
     shared = settings.algorithm.shared_template(experiment.first_server())
+    if settings.protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
+        raise UserError(
+            f"protect.central_noise blurs the mean change of the weights; {settings.algorithm.name} shares "
+            f"{others[0]} and more besides, which follows from a client's change without noise: "
+            "choose another algorithm, or protect.update_noise."
+        )
     return replace(experiment, warnings=(*warnings, *settings.protect.claims(shared, noise)))
 
 

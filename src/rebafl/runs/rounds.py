@@ -13,17 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from torch import Tensor
+
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
 from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
+from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
 from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
+from ..training.central_noise import with_central_noise
 from ..training.evaluate import diversity
 from .accountant import accountant_of
 from .events import RoundLine
-from .experiment import Experiment
+from .experiment import SERVER, Experiment
 from .record import Record
 from .spool import Spool
 
@@ -117,6 +121,11 @@ class Round:
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
 
+    def announce(self, shown: Sequence[Tensor]) -> None:
+        """Before anybody trains: those who take part said which classes they hold, and are told which too few do."""
+        if PROTOTYPES in self.expected.shared:
+            self.sent = replace(self.sent, unshared=self.protect.unshared(shown))
+
     def take(self, outcome: Outcome) -> None:
         """Use an upload, or note why it is not used."""
         if outcome.upload is None:
@@ -153,8 +162,9 @@ class Round:
     def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
         """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
-        uploads, hidden = self.protect.concealed(self.uploads)
-        server, discarded = _next_server(self.experiment, self.number, self.server, uploads)
+        server, hidden, discarded = next_server(
+            self.experiment, self.number, self.server, self.uploads, self.sent.unshared
+        )
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
             before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
@@ -178,6 +188,7 @@ class Round:
             discarded=discarded,
             other_accuracies=scores.others,
             hidden=hidden,
+            unshared=self.sent.unshared,
             **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
@@ -199,17 +210,24 @@ class Round:
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
 
 
-def _next_server(experiment: Experiment, number: int, server: Server, uploads: list[Upload]) -> tuple[Server, str]:
-    """The aggregated and refined server; the old one without uploads, or, with the reason, if that is not finite."""
-    if not uploads:
-        return server, ""
-    algorithm = experiment.settings.algorithm
+def next_server(
+    experiment: Experiment, number: int, server: Server, received: Sequence[Upload], unshared: Sequence[int] = ()
+) -> tuple[Server, list[int], str]:
+    """The aggregated and refined server, and the classes that it does not pass on.
+
+    The old server without uploads, or, with the reason, if the new one is not finite.
+    """
+    if not received:
+        return server, [], ""
+    algorithm, work = experiment.settings.algorithm, experiment.work
+    uploads, hidden = work.protect.concealed(received, unshared)
+    uploads = with_central_noise(work.protect, uploads, len(received), work.noise_of(SERVER, number))
     after = algorithm.aggregate(server, uploads, experiment.task.clients)
     after = checked_server(algorithm, "aggregate", after, server)
     after = algorithm.refine(after, partial(experiment.fit, number))
     after = checked_server(algorithm, "refine", after, server)
     problem = not_finite(after.weights) or not_finite(after.state)
-    return (server, problem) if problem else (after, "")
+    return (server, hidden, problem) if problem else (after, hidden, "")
 
 
 @dataclass(frozen=True)
