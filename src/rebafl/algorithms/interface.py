@@ -72,10 +72,11 @@ class Server:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client receives."""
+    """What a client receives; of the classes `unshared` it keeps the prototypes to itself."""
 
     weights: Tensors
     extra: Tensors = field(default_factory=dict)
+    unshared: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

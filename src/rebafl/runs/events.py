@@ -45,6 +45,8 @@ class RoundLine:
     """Of other weights than those that count, by the name that the algorithm gives them."""
     hidden: Sequence[int] = ()
     """Classes whose prototypes too few clients share, so that the server does not pass them on."""
+    unshared: Sequence[int] = ()
+    """Classes whose prototypes clients were told to keep, since too few of those who took part hold them."""
     epsilon: float | None = None
     """What the uploads of one client have given away so far at most, at the δ of the settings; None without noise."""
     noise_source: str = ""
@@ -74,6 +76,7 @@ class RoundLine:
             **({"restarted": list(self.restarted)} if self.restarted else {}),
             **({"discarded": self.discarded} if self.discarded else {}),
             **({"hidden": list(self.hidden)} if self.hidden else {}),
+            **({"unshared": list(self.unshared)} if self.unshared else {}),
             **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
             **({"spent": list(self.spent)} if self.spent else {}),
             **({"masked": dict(self.masked)} if self.masked else {}),

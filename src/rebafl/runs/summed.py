@@ -28,6 +28,8 @@ CHANGE, SHARED = "change/", "shared/"  # an upload may use a name in both
 COUNTS, SAMPLES, HOLDERS = "counts", "samples", "holders"
 MOST_BITS, LEAST_BITS = 32, 12
 
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Averages:
@@ -75,7 +77,7 @@ class Averages:
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if unlike := sorted(shapes.items() ^ self.shapes.items()):
             raise Abort(f"missing, unknown or of another shape: {unlike[0][0]}")
-        arrays: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {COUNTS: held, SAMPLES: samples}
+        arrays: dict[str, Numbers] = {COUNTS: held, SAMPLES: samples}
         if self.holders:
             arrays[HOLDERS] = (held > 0).astype(np.int64)
         for name, tensor in tensors.items():
@@ -117,9 +119,7 @@ class Averages:
     def _possible(self, samples: int, clients: int) -> bool:
         return self.fewest_samples * clients <= samples <= self.most_samples * clients
 
-    def _factor(
-        self, name: str, counts: NDArray[np.int64] | NDArray[np.float64], samples: NDArray[np.int64] | NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _factor(self, name: str, counts: Numbers, samples: Numbers) -> NDArray[np.float64]:
         """What a tensor is multiplied with: one number, or one for each row."""
         if self.weights[name] == "clients":
             return np.asarray(1.0)
@@ -132,9 +132,7 @@ def named(tensors: Mapping[str, Tensor], prefix: str) -> Tensors:
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
-def averages_of(
-    algorithm: Algorithm, like: Upload, clients: int, most_samples: int, protect: Protections
-) -> Averages:
+def averages_of(algorithm: Algorithm, like: Upload, clients: int, most_samples: int, protect: Protections) -> Averages:
     """How uploads that look like this one are summed in a run of so many clients."""
     weights: dict[str, Weight] = dict.fromkeys(named(like.change, CHANGE), algorithm.change_weight)
     shapes = {name: tuple(tensor.shape) for name, tensor in named(like.change, CHANGE).items()}

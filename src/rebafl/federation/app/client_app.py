@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
 from ...base.words import first_line
-from .node.answer import answer
+from .node.answer import answer, held_classes
 from .node_config import OWN_DATA, PARTITION_ID
 from .records import NOTE, Malformed, failure_record
 
@@ -19,16 +20,23 @@ app = ClientApp()
 
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
-    """Which part of the data set this node says it holds."""
+    """Which part of the data set this node says it holds; or, asked about a round, which classes it will share."""
+    if NOTE in message.content:
+        return _reported(held_classes, message, context)
     part = context.node_config.get(PARTITION_ID, OWN_DATA)
     return Message(RecordDict({NOTE: ConfigRecord({PARTITION_ID: part})}), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round. Whatever goes wrong here is reported to the server, which continues without this client."""
+    """One round."""
+    return _reported(answer, message, context)
+
+
+def _reported(do: Callable[[RecordDict, Context], RecordDict], message: Message, context: Context) -> Message:
+    """Whatever goes wrong here is reported to the server, which continues without this client."""
     try:
-        return Message(answer(message.content, context), reply_to=message)
+        return Message(do(message.content, context), reply_to=message)
     except (UserError, Malformed) as error:
         log.error("%s", error)
         return Message(failure_record(str(error)), reply_to=message)

@@ -22,7 +22,7 @@ from ....training.client_work import Work
 from ....training.resources import keep_memory, one_thread
 from ..node_config import DATA, PARTITION_ID
 from ..options import read_run_config
-from ..records import Malformed, Order, Reply, read_order
+from ..records import Malformed, Order, Reply, classes_record, read_order
 from .client_states import StateStore, confirmed_state, state_store
 
 log = logging.getLogger("flwr")
@@ -46,6 +46,16 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     samples = len(work.split.indices(order.client))  # an upload need not say how many
     log.info("Client %s trained on %s samples in round %s.", order.client, samples, order.round)
     return Reply(upload, order.round, fresh=bool(lost)).record()
+
+
+def held_classes(content: RecordDict, context: Context) -> RecordDict:
+    """Which classes this node will share, asked before a round in which prototypes of few holders stay with them."""
+    order = read_order(content)
+    settings, _ = read_run_config(context.run_config)
+    if settings.protect.holders != "announced":
+        raise UserError("This run does not announce classes (protect.holders); the node does not tell them.")
+    shown = own_work(settings, context, order).shown_counts(order.client)
+    return classes_record(order.client, order.round, (shown > 0).to(torch.int64))
 
 
 def within_budget(settings: Settings, store: StateStore) -> None:

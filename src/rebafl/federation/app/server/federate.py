@@ -10,13 +10,14 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from torch import Tensor
 
 from ....algorithms.hooks import own_mistakes
 from ....algorithms.interface import Server
@@ -36,7 +37,7 @@ from ....runs.rounds import Checks, Round, Run
 from ....runs.settings import Settings
 from ....training.resources import one_thread
 from ..options import Options
-from ..records import Order, failure_of, read_reply, shown, to_json
+from ..records import Malformed, Order, failure_of, read_classes, read_reply, shown, to_json
 from .ask import ask, introductions, message_to, wait_for_clients
 from .class_counts import FIRST_COUNTS, ClassCounts
 from .fetch import Limit
@@ -112,6 +113,8 @@ class FederationServer:
         chosen = self.run.roster().trains
         with self.run.next_round() as round:  # its seconds include the wait for nodes
             asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
+            if self.experiment.settings.protect.holders == "announced":
+                round.announce(self._announced(round, asked))
             missing, restarted = self._collect(round, asked)
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             # before the round is committed: a server that dies in between must not forget what a client reported
@@ -140,26 +143,49 @@ class FederationServer:
             round.take(outcome)
             restarted.extend([client] if lost_state else [])
 
-        answers = ask(self.grid, self._orders(round, asked), self.options.deadline, self.limit, use)
+        messages = {
+            client: message_to(asked[client], order.record(), "train", str(round.number), self.options.deadline)
+            for client, order in self._orders(round, asked).items()
+        }
+        answers = ask(self.grid, messages, self.options.deadline, self.limit, use)
         for client, reason in answers.broken.items():
             round.take(Outcome(client, failure=reason))
         for client, reason in outliers(round.uploads, compare_changes=self.was_discarded).items():
             round.refuse(client, reason)
         return answers.missing, sorted(restarted)
 
+    def _announced(self, round: Round, asked: Mapping[int, int]) -> list[Tensor]:
+        """The first exchange: which classes those who are there will share. Who does not answer counts for none."""
+        announced: dict[int, Tensor] = {}
+
+        def use(client: int, reply: Message) -> None:
+            try:
+                told = read_classes(reply.content, client, round.number, self.experiment.task.classes)
+                if objection := self.class_counts.objection_to_classes(client, told):
+                    raise Malformed(objection)
+                announced[client] = told
+            except Exception as error:  # a node may send anything
+                log.warning("Round %s: client %s announced no classes: %s.", round.number, client, shown(str(error)))
+
+        questions = {
+            client: message_to(asked[client], order.question(), "query", str(round.number), self.options.deadline)
+            for client, order in self._orders(round, asked).items()
+        }
+        ask(self.grid, questions, self.options.deadline, Limit(), use)
+        return [announced[client] for client in sorted(announced)]
+
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
         expected = self.experiment.expected_upload(self.experiment.first_server())
         return Limit.around(expected.bytes, len(expected.change) + len(expected.shared))
 
-    def _orders(self, round: Round, asked: Mapping[int, int]) -> dict[int, Message]:
+    def _orders(self, round: Round, asked: Iterable[int]) -> dict[int, Order]:
         data, inputs = self.experiment.work.data, to_json(plain(self.experiment.work.data.inputs))
-        orders = {}
-        for client, node in asked.items():
-            state = self.last_used.get(client, 0) if round.state else 0
-            order = Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
-            orders[client] = message_to(node, order.record(), "train", str(round.number), self.options.deadline)
-        return orders
+        states = {client: self.last_used.get(client, 0) if round.state else 0 for client in asked}
+        return {
+            client: Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
+            for client, state in states.items()
+        }
 
     def _outcome(self, reply: Message, client: int, number: int) -> tuple[Outcome, bool]:
         """A reply, checked; and whether the client had lost its state."""

@@ -1,0 +1,98 @@
+"""What do all attacks on a run share? The replayed rounds, the public images, and a model to look through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...algorithms.aggregate import moved
+from ...algorithms.interface import Task
+from ...base.tensors import Tensors
+from ...population.partition import Indices, Split
+from ...training.client_work import Work
+from ..curves import Plan, Steps
+from ..replay import Replay, Scene
+from ..verdicts import Verdict
+from ..views import Eye, Pool, pools
+
+PROTOTYPES, MASS = "prototypes", "mass"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`linked`: those of `scenes`, and further rounds that are looked at only to link uploads."""
+
+    replay: Replay
+    scenes: Sequence[Scene]
+    linked: Sequence[Scene]
+    plan: Plan
+    steps: Steps
+    verdicts: list[Verdict] = field(default_factory=list)
+    """Every part adds its own."""
+
+    @property
+    def work(self) -> Work:
+        return self.replay.experiment.work
+
+    @property
+    def split(self) -> Split:
+        return self.work.split
+
+    @property
+    def task(self) -> Task:
+        return self.replay.experiment.task
+
+    @cached_property
+    def table(self) -> Indices:
+        """How many images of each class each client holds."""
+        return self.split.table()
+
+    @cached_property
+    def eye(self) -> Eye:
+        return Eye(self.work.make_net(), self.work.data)
+
+    @cached_property
+    def public(self) -> Indices:
+        return self.replay.unheld()
+
+    @cached_property
+    def pools(self) -> dict[int, Pool]:
+        return pools(self.split.labels, self.public, self.task.classes, self.task.features, self.plan.seed)
+
+    @cached_property
+    def shares(self) -> bool:
+        """Do clients upload prototypes?"""
+        return all(PROTOTYPES in upload.shared for scene in self.scenes for upload in scene.uploads.values())
+
+    @property
+    def least_holders(self) -> int:
+        """From how many holders on a class is broadcast, if the run is protected so."""
+        return max(1, self.replay.settings.protect.min_holders)
+
+    def held(self, client: int) -> dict[int, Indices]:
+        """A client's images by class, as far as there are public images of the class to compare with."""
+        index = self.split.indices(client)
+        labels = self.split.labels[index]
+        return {int(label): index[labels == label] for label in np.unique(labels) if int(label) in self.pools}
+
+    def both(self, index: Indices) -> tuple[Tensor, Tensor]:
+        """Features and logits under the model that is loaded."""
+        features = self.eye.features(index)
+        return features, self.eye.logits(features)
+
+    def shadow(self, scene: Scene, client: int) -> Tensors:
+        """A model like another client's: trained from the same broadcast on public images of the same classes."""
+        chosen = [self.pools[label].reference[: len(index)] for label, index in self.held(client).items()]
+        return trained_on(self.work, self.eye, scene, client, np.concatenate(chosen))
+
+
+def trained_on(work: Work, eye: Eye, scene: Scene, client: int, index: Indices) -> Tensors:
+    """The model that the same round would have made of other images."""
+    other = replace(work, split=replace(work.split, indices=lambda _: index))
+    upload, _ = other.train(eye.net, scene.sent, client, scene.round, None)
+    return moved(scene.sent.weights, {name: tensor.to(torch.float64) for name, tensor in upload.change.items()})
