@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...algorithms.prototypes import mean_prototypes
+from ...algorithms.aggregate import class_weighted_mean
 from ..curves import CLIENT, SERVER, Curve
 from ..exposure import without_own
 from ..measures import Numbers, estimate
@@ -125,10 +125,8 @@ class Tracing:
         uploads = {c: scene.uploads[c] for c in holders}
         mass = float(sum(int(upload.counts[label]) for upload in uploads.values()))
         if kind == SUM:
-            table, _ = mean_prototypes(
-                [u.shared[PROTOTYPES] for u in uploads.values()], [u.counts for u in uploads.values()]
-            )
-            mean = table[label]
+            tables = [upload.shared[PROTOTYPES] for upload in uploads.values()]
+            mean = class_weighted_mean(tables, [upload.counts for upload in uploads.values()])[label]
         else:
             mean = scene.after.state[PROTOTYPES][label]
         if kind == REST:
