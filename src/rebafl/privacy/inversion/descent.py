@@ -94,7 +94,7 @@ class Public:
 
     def examples(self, k: int, seed: int) -> Tensor:
         """Places of k pictures of one class among those to choose settings on, one row for each example."""
-        enough = [int(c) for c in self.tune_labels.unique() if int((self.tune_labels == c).sum()) >= k]
+        enough = [int(c) for c in torch.unique(self.tune_labels) if int((self.tune_labels == c).sum()) >= k]
         if not enough:
             raise UserError(
                 f"No class has {2 * k} public pictures, so reconstruction from means of {k} cannot be tuned; ask for a "
@@ -110,7 +110,7 @@ class Public:
 
 def divide(known: Known) -> Public:
     learn, tune = [], []
-    for label in known.labels.unique():
+    for label in torch.unique(known.labels):
         places = torch.nonzero(known.labels == label)[:, 0].numpy()
         order = torch.from_numpy(generator(known.seed, "privacy inversion public", 0, int(label)).permutation(places))
         cut = min(MOST_TUNING, len(order) // 2)
@@ -129,7 +129,26 @@ def divide(known: Known) -> Public:
 
 def features_of(known: Known, pictures: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.cat([known.features(part) for part in pictures.split(500)])
+        return torch.cat([known.features(part) for part in torch.split(pictures, 500)])
+
+
+@dataclass(frozen=True)
+class ClassStarts:
+    """The mean public picture of each class, and where its feature lies: a mean's class is the nearest."""
+
+    features: Tensor
+    pictures: Tensor
+    public: Public
+
+    @staticmethod
+    def of(known: Known, public: Public) -> ClassStarts:
+        sets = [public.learn[public.learn_labels == label] for label in torch.unique(public.learn_labels)]
+        means = [features_of(known, pictures[:200]).mean(0) for pictures in sets]
+        return ClassStarts(torch.stack(means), torch.stack([pictures.mean(0) for pictures in sets]), public)
+
+    def nearest(self, means: Tensor) -> Tensor:
+        apart = torch.stack([self.public.distance(means, feature) for feature in self.features])
+        return self.pictures[apart.argmin(0)]
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -143,7 +162,7 @@ def descend(
 ) -> Tensor:
     """The pictures found, one for each mean, each with its own setting; all settings have the same number of steps."""
     found, done = [], 0
-    for part in means.split(AT_ONCE):
+    for part in torch.split(means, AT_ONCE):
         found.append(_descend(known, apart, painter, part, settings[done : done + len(part)]))
         done += len(part)
         tick(f"{done} of {len(means)} pictures sought")
@@ -185,7 +204,7 @@ def choose(
         some = [setting for setting in candidates if setting.steps == steps]
         rows = [setting for setting in some for _ in means]
         found = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
-        for setting, pictures in zip(some, found.split(len(means)), strict=True):
+        for setting, pictures in zip(some, torch.split(found, len(means)), strict=True):
             scores[setting] = similarity(pictures, public.tune, places)
     return max(scores, key=lambda setting: scores[setting])
 
