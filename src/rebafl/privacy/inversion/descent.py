@@ -159,38 +159,56 @@ def total_variation(pictures: Tensor) -> Tensor:
 
 def descend(
     known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting], tick: Tick
-) -> Tensor:
-    """The pictures found, one for each mean, each with its own setting; all settings have the same number of steps."""
-    found, done = [], 0
-    for part in torch.split(means, AT_ONCE):
-        found.append(_descend(known, apart, painter, part, settings[done : done + len(part)]))
-        done += len(part)
-        tick(f"{done} of {len(means)} pictures sought")
-    return torch.cat(found)
+) -> tuple[Tensor, Tensor]:
+    """The pictures found, one for each mean and its own setting, and what is left of their losses.
+
+    All settings have the same number of steps.
+    """
+    found, losses = [], []
+    for done in range(0, len(means), AT_ONCE):
+        some = slice(done, done + AT_ONCE)
+        descent = _Descent(known, apart, painter, means[some], settings[some])
+        pictures, loss = descent.run()
+        found.append(pictures)
+        losses.append(loss)
+        tick(f"{min(done + AT_ONCE, len(means))} of {len(means)} pictures sought")
+    return torch.cat(found), torch.cat(losses)
 
 
-def _descend(known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting]) -> Tensor:
+class _Descent:
     """Adam, whose every number moves by itself, so that rows do not meet; the rate falls to 0 along a cosine."""
-    steps = settings[0].steps
-    parameters = [start.detach().clone().requires_grad_() for start in painter.start(means)]
-    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    variation, prior = (torch.tensor([getattr(s, name) for s in settings]) for name in ("variation", "prior"))
-    rates = torch.tensor([[s.rate * speed for speed in painter.speeds(s)] for s in settings]).T
-    for step in range(steps):
-        pictures = painter.paint(parameters)
+
+    def __init__(
+        self, known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting]
+    ) -> None:
+        self.known, self.apart, self.painter, self.means = known, apart, painter, means
+        self.steps = settings[0].steps
+        self.variation, self.prior = (
+            torch.tensor([getattr(setting, name) for setting in settings]) for name in ("variation", "prior")
+        )
+        self.rates = torch.tensor([[s.rate * speed for speed in painter.speeds(s)] for s in settings]).T
+        self.parameters = [start.detach().clone().requires_grad_() for start in painter.start(means)]
+
+    def loss(self) -> Tensor:
+        pictures = self.painter.paint(self.parameters)
         outside = (pictures - pictures.clamp(0, 1)).square().mean((1, 2, 3))
-        loss = apart(known.features(pictures), means) + variation * total_variation(pictures) + outside
-        loss = loss + prior * painter.unlikely(parameters)
-        gradients = torch.autograd.grad(loss.sum(), parameters)
-        slower = 0.5 * (1 + math.cos(math.pi * step / steps))
+        rough = self.variation * total_variation(pictures)
+        unlikely = self.prior * self.painter.unlikely(self.parameters)
+        return self.apart(self.known.features(pictures), self.means) + rough + unlikely + outside
+
+    def run(self) -> tuple[Tensor, Tensor]:
+        first, second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        for step in range(self.steps):
+            gradients = torch.autograd.grad(self.loss().sum(), self.parameters)
+            slower = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+            with torch.no_grad():
+                for p, g, m, v, rate in zip(self.parameters, gradients, first, second, self.rates, strict=True):
+                    m.lerp_(g, 0.1)
+                    v.lerp_(g.square(), 0.01)
+                    move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-10)
+                    p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
         with torch.no_grad():
-            for p, g, m, v, rate in zip(parameters, gradients, first, second, rates, strict=True):
-                m.lerp_(g, 0.1)
-                v.lerp_(g.square(), 0.01)
-                move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-10)
-                p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
-    with torch.no_grad():
-        return painter.paint(parameters).clamp(0, 1)
+            return self.painter.paint(self.parameters).clamp(0, 1), self.loss()
 
 
 def choose(
@@ -203,7 +221,7 @@ def choose(
     for steps in sorted({setting.steps for setting in candidates}):
         some = [setting for setting in candidates if setting.steps == steps]
         rows = [setting for setting in some for _ in means]
-        found = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
+        found, _ = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
         for setting, pictures in zip(some, torch.split(found, len(means)), strict=True):
             scores[setting] = similarity(pictures, public.tune, places)
     return max(scores, key=lambda setting: scores[setting])

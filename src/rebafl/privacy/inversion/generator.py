@@ -37,7 +37,7 @@ class Generator:
         public = divide(known)
         painter = GeneratorPainter(ClassStarts.of(known, public), known.seed)
         setting = self.chosen(known, public, painter, k, tick)
-        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)
+        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)[0]
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ class Pixels:
     def prepare(self, known: Known, k: int, tick: Tick) -> Reconstruct:
         public = divide(known)
         if self.learnt is None or self.learnt[0] is not known.pictures:
-            self.learnt = known.pictures, directions(public.learn, known.seed)
+            self.learnt = known.pictures, directions(public.learn, known.seed, DIRECTIONS)
         painter = PixelPainter(self.learnt[1], ClassStarts.of(known, public))
         setting = self.chosen(known, public, painter, k, tick)
-        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)
+        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)[0]
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Directions:
     beside: float
 
 
-def directions(pictures: Tensor, seed: int) -> Directions:
+def directions(pictures: Tensor, seed: int, most: int) -> Directions:
     """Principal components, by a few rounds of subspace iteration."""
     flat = pictures[:: max(1, len(pictures) // 4000)].flatten(1)
     flat = flat - flat.mean(0)
-    count = min(DIRECTIONS, *flat.shape)
+    count = min(most, *flat.shape)
     start = generator(seed, "privacy inversion directions").standard_normal((flat.shape[1], count))
     basis = torch.from_numpy(start).to(flat.dtype)
     for _ in range(4):
