@@ -53,6 +53,8 @@ class RoundLine:
     """Where the noise comes from: `seed` or `system`."""
     spent: Sequence[int] = ()
     """Clients that were left out since one more upload would exceed their budget."""
+    masked: Mapping[str, int] = field(default_factory=dict)
+    """How many clients took part in each stage of a masked round of a federation, and how many had to."""
 
     @property
     def used(self) -> set[int]:
@@ -77,6 +79,7 @@ class RoundLine:
             **({"unshared": list(self.unshared)} if self.unshared else {}),
             **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
             **({"spent": list(self.spent)} if self.spent else {}),
+            **({"masked": dict(self.masked)} if self.masked else {}),
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

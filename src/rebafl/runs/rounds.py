@@ -11,25 +11,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
-from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
+from ..algorithms.aggregate import Upload, mismatch, refusal
+from ..algorithms.hooks import checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
 from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
-from ..training.central_noise import with_central_noise
+from ..secagg.abort import Abort
+from ..secagg.fixed_point import Vector
 from ..training.evaluate import diversity
 from .accountant import accountant_of
+from .aggregation import Aggregation, NextServer
 from .events import RoundLine
-from .experiment import SERVER, Experiment
+from .experiment import Experiment
 from .record import Record
 from .spool import Spool
+from .summed import Summed
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Run:
         protect = experiment.settings.protect
         most = protect.most_samples(checks.samples, experiment.task.classes)
         self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
+        self.averages = experiment.averages(self.checks.samples, server) if protect.secagg else None
         self.accountant = accountant_of(protect)
         self.sent_by: Counter[int] = Counter()  # noisy uploads by client; one that was lost may have been seen
         if self.accountant and record.begun:
@@ -118,6 +122,8 @@ class Round:
         self.expected = run.experiment.expected_upload(self.server)
         self.state = algorithm.client_state_template(self.server)
         self.failures: dict[int, str] = {}
+        self.stages: dict[str, int] = {}
+        self.sum = Summed(run.averages, self.protect) if run.averages else None
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
 
@@ -132,10 +138,27 @@ class Round:
             self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
         elif reason := self._refusal(outcome.upload, outcome.state or {}):
             self._refused[outcome.client] = reason
-        else:
-            self._uploads[outcome.client] = self.spool.keep(self.protect.received(outcome.upload))
-            if outcome.state:
-                self.record.keep_state(outcome.client, outcome.state)
+        elif reason := self._keep(self.protect.received(outcome.upload)):
+            self._refused[outcome.client] = reason
+        elif outcome.state:
+            self.record.keep_state(outcome.client, outcome.state)
+
+    def _keep(self, upload: Upload) -> str:
+        """Until the round is closed, or as a part of the sum only; why that cannot be, or ''."""
+        if self.sum is None:
+            self._uploads[upload.client] = self.spool.keep(upload)
+            return ""
+        try:
+            self.sum.add(upload)
+        except Abort as reason:
+            return str(reason)
+        return ""
+
+    def take_sum(self, total: Vector, clients: Sequence[int], stages: Mapping[str, int]) -> None:
+        """Use the sum of these clients' uploads; `stages` says how many took part in each stage that led to it."""
+        assert self.sum is not None
+        self.sum.put(total, clients)
+        self.stages = dict(stages)
 
     def refuse(self, client: int, reason: str) -> None:
         """Do not use an upload after all: beside the others of its round it cannot be right."""
@@ -152,19 +175,31 @@ class Round:
 
     @property
     def uploads(self) -> list[Upload]:
-        """Those that are used, in client-id order whatever the order of arrival."""
+        """Those that are used, in client-id order whatever the order of arrival; none where only a sum is known."""
         return [self._uploads[client] for client in sorted(self._uploads)]
+
+    @property
+    def used(self) -> bool:
+        """Is there anything to aggregate?"""
+        return bool(self.sum.clients if self.sum else self._uploads)
 
     @property
     def refused(self) -> dict[int, str]:
         return dict(sorted(self._refused.items()))
 
-    def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
-        """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
+    def close(
+        self,
+        who: Roster,
+        missing: Mapping[int, str] | None = None,
+        restarted: Sequence[int] = (),
+        failed: str = "",
+    ) -> RoundLine:
+        """Aggregate, score, commit: what the record says of the round, and the run has its next server.
+
+        `failed` says why there is nothing to aggregate although clients took part.
+        """
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
-        server, hidden, discarded = next_server(
-            self.experiment, self.number, self.server, self.uploads, self.sent.unshared
-        )
+        server, hidden, discarded = (self.server, [], failed) if failed else self._aggregated(len(who.trains))
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
             before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
@@ -175,9 +210,9 @@ class Round:
             active=who.trains,
             lost=sorted(set(who.trains) - set(who.arrives)),
             refused=self.refused,
-            updated=bool(self.uploads) and not discarded,
+            updated=self.used and not discarded,
             diversity=self._diversity(),
-            bytes_up=len(who.trains) * self.expected.bytes,
+            bytes_up=len(who.trains) * (self.sum.bytes if self.sum else self.expected.bytes),
             bytes_down=len(who.trains) * (size(self.sent.weights) + size(self.sent.extra)),
             accuracy=scores.accuracy,
             loss=scores.loss,
@@ -189,12 +224,18 @@ class Round:
             other_accuracies=scores.others,
             hidden=hidden,
             unshared=self.sent.unshared,
+            masked=self.stages,
             **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server
         self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
+
+    def _aggregated(self, asked: int) -> NextServer:
+        """The next server, the classes whose prototypes it does not pass on, and why it is the old one if it is."""
+        aggregation = Aggregation(self.experiment, self.number, self.server, self.sent.unshared)
+        return aggregation.of_sum(self.sum, asked) if self.sum else aggregation.of(self.uploads)
 
     def _privacy(self, who: Roster) -> Plain:
         """What was given away by the end of this round, behind which noise, and who has spent the budget."""
@@ -208,26 +249,6 @@ class Round:
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
-
-
-def next_server(
-    experiment: Experiment, number: int, server: Server, received: Sequence[Upload], unshared: Sequence[int] = ()
-) -> tuple[Server, list[int], str]:
-    """The aggregated and refined server, and the classes that it does not pass on.
-
-    The old server without uploads, or, with the reason, if the new one is not finite.
-    """
-    if not received:
-        return server, [], ""
-    algorithm, work = experiment.settings.algorithm, experiment.work
-    uploads, hidden = work.protect.concealed(received, unshared)
-    uploads = with_central_noise(work.protect, uploads, len(received), work.noise_of(SERVER, number))
-    after = algorithm.aggregate(server, uploads, experiment.task.clients)
-    after = checked_server(algorithm, "aggregate", after, server)
-    after = algorithm.refine(after, partial(experiment.fit, number))
-    after = checked_server(algorithm, "refine", after, server)
-    problem = not_finite(after.weights) or not_finite(after.state)
-    return (server, hidden, problem) if problem else (after, hidden, "")
 
 
 @dataclass(frozen=True)

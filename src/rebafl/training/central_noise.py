@@ -16,29 +16,27 @@ mean, FedDyn's state too, and the noise is drawn once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload
 from ..base.rng import Noise
 from ..base.tensors import Tensors
 from .protections import UPDATE_SENSITIVITY, Protections
 
 
-def with_central_noise(protect: Protections, uploads: Sequence[Upload], clients: int, noise: Noise) -> list[Upload]:
-    """The uploads with one and the same noise in each change; the mean is over so many clients."""
-    if not protect.central_noise or not uploads:
-        return list(uploads)
+def central_noise(protect: Protections, like: Mapping[str, Tensor], clients: int, noise: Noise) -> Tensors:
+    """What is added to a mean of changes that look like this one, over so many clients; counters get none."""
     deviation = mean_deviation(protect, clients)
-    drawn = {
-        name: deviation * noise(tensor.shape)
-        for name, tensor in sorted(uploads[0].change.items())
-        if tensor.is_floating_point()
+    return {
+        name: deviation * noise(tensor.shape) for name, tensor in sorted(like.items()) if tensor.is_floating_point()
     }
-    return [replace(upload, change=_Shifted(upload.change, drawn)) for upload in uploads]
+
+
+def shifted(change: Mapping[str, Tensor], noise: Tensors) -> Mapping[str, Tensor]:
+    """A change, or a mean of changes, with the noise."""
+    return _Shifted(change, noise)
 
 
 def mean_deviation(protect: Protections, clients: int) -> float:

@@ -36,7 +36,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from typing_extensions import Self
 
-from ..algorithms.aggregate import Upload, euclidean_norm
+from ..algorithms.aggregate import Means, Upload, by_row, euclidean_norm
 from ..algorithms.interface import Client
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Added, parameters
@@ -85,6 +85,17 @@ class Protections:
     ] = 0.0
     budget: Annotated[float, Field(ge=0, description="ε at which a client takes part no more; 0: no limit")] = 0.0
     delta: Annotated[float, Field(gt=0, lt=1, description="δ at which ε is stated")] = 1e-5
+    secagg: Annotated[
+        bool, Field(description="the server learns the sum of a round's uploads and no upload"), Added(before=False)
+    ] = False
+    secagg_stay: Annotated[
+        float,
+        Field(ge=0.5, le=1, description="share of a round's clients that must stay, or it is discarded; over half"),
+        Added(before=0.67),
+    ] = 0.67
+    secagg_bound: Annotated[
+        float, Field(gt=0, description="largest number in an upload that is summed; smaller: finer"), Added(before=1e3)
+    ] = 1e3
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -135,9 +146,10 @@ class Protections:
         elif self.update_noise:
             said += ["ε is about all of a client's data (local differential privacy), and covers its weights."]
         if self.central_noise:
+            seen = "their sum" if self.secagg else "each client's change"
             said += [
                 "ε is about all of a client's data, replaced by any other (central differential privacy), and covers "
-                "the weights towards those who see broadcasts only: the server sees each client's change without noise."
+                f"the weights towards those who see broadcasts only: the server sees {seen} without noise."
             ]
         if exposed and not self.noise:
             said += [
@@ -223,13 +235,28 @@ class Protections:
         """
         if not self.min_holders or not uploads or PROTOTYPES not in uploads[0].shared:
             return list(uploads), []
-        holders = torch.stack([upload.counts > 0 for upload in uploads]).sum(0)
-        few = holders < self.min_holders
-        few[list(unshared)] = True
-        hidden = (holders > 0) & few
+        hidden = self._held_by_few(torch.stack([upload.counts > 0 for upload in uploads]).sum(0), unshared)
         if not hidden.any():
             return list(uploads), []
         return [_without(upload, hidden) for upload in uploads], torch.nonzero(hidden).flatten().tolist()
+
+    def concealed_means(self, means: Means, holders: Tensor, unshared: Sequence[int] = ()) -> tuple[Means, list[int]]:
+        """The same where only means are known, and how many clients hold each class."""
+        hidden = self._held_by_few(holders, unshared)
+        table = means.shared[PROTOTYPES]
+        rest = torch.where(by_row(hidden, table), torch.zeros_like(table), table)
+        counts = torch.where(hidden, torch.zeros_like(means.counts), means.counts)
+        concealed = replace(means, counts=counts, shared={**means.shared, PROTOTYPES: rest})
+        return concealed, torch.nonzero(hidden).flatten().tolist()
+
+    def _held_by_few(self, holders: Tensor, unshared: Sequence[int]) -> Tensor:
+        few = holders < self.min_holders
+        few[list(unshared)] = True
+        return (holders > 0) & few
+
+    def secagg_threshold(self, asked: int) -> int:
+        """How many of so many clients must stay to the end of a round: more than half, so no two groups can."""
+        return min(asked, max(asked // 2 + 1, math.ceil(self.secagg_stay * asked)))
 
     def objection(self, upload: Upload) -> str | None:
         """What no upload under these protections says, or None."""

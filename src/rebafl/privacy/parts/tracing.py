@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 
-from ...algorithms.prototypes import mean_prototypes
 from ..curves import CLIENT, SERVER, Curve
 from ..exposure import without_own
 from ..measures import Numbers, estimate
@@ -125,10 +125,8 @@ class Tracing:
         uploads = {c: scene.uploads[c] for c in holders}
         mass = float(sum(int(upload.counts[label]) for upload in uploads.values()))
         if kind == SUM:
-            table, _ = mean_prototypes(
-                [u.shared[PROTOTYPES] for u in uploads.values()], [u.counts for u in uploads.values()]
-            )
-            mean = table[label]
+            shares = [int(u.counts[label]) * u.shared[PROTOTYPES][label].double() for u in uploads.values()]
+            mean = torch.stack(shares).sum(0) / mass
         else:
             mean = scene.after.state[PROTOTYPES][label]
         if kind == REST:
