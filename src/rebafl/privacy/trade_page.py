@@ -11,16 +11,17 @@ from .page import STYLE
 from .parts.tracing import BROADCAST, REST, SUM, UPLOAD
 
 HEADER = (
-    "words", "accuracy by seed", "mean", "ε", "server traces what it gets", "fake members", "client traces the broadcast",
-    "… minus its own share", "server, means of 10", "means of 100", "linked (guessing)", "held classes told",
-    "membership by the weights: server", "client", "singly to the server", "to clients",
+    "words", "accuracy by seed", "mean", "ε", "server traces what it gets", "fake members",
+    "client traces the broadcast", "… minus its own share", "server, means of 10", "means of 100",
+    "linked (guessing)", "held classes told", "membership by the weights: server", "client",
+    "singly to the server", "to clients",
 )  # fmt: skip
 NOTE = (
     "Accuracy is the mean of the last ten rounds. Tracing cells: AUC with its 95% interval over the clients of all "
-    "seeds, and TPR at the stated FPR; the attacker knows the bound and the noise; fake members are the negative control. "
-    "Linking: how often a client is found again among shuffled uploads. Membership: AUC by the difference of the loss "
-    "(simple scores, not LiRA). The last two columns count prototypes of single clients over all rounds and seeds. “–”: "
-    "there is nothing of that kind to attack."
+    "seeds, and TPR at the stated FPR; the attacker knows the bound and the noise; fake members are the negative "
+    "control. Linking: how often a client is found again among shuffled uploads. Membership: AUC by the difference of "
+    "the loss (simple scores, not LiRA). The last two columns count prototypes of single clients over all rounds and "
+    "seeds. “–”: there is nothing of that kind to attack."
 )
 
 
