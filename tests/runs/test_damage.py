@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from rebafl import cli
 from rebafl.base.errors import UserError
-from rebafl.runs import opening
-from rebafl.runs.aggregation import Aggregation
+from rebafl.runs import opening, rounds
 from rebafl.runs.checkpoint import earlier_points
 from rebafl.runs.environment import machine
 from rebafl.runs.record import Record
@@ -155,12 +154,12 @@ def test_going_back_needs_a_run_of_one_s_own(tmp_path, toy):
 def test_a_kill_after_a_discarded_round_leaves_no_states_that_are_taken_for_its_own(tmp_path, toy, monkeypatch):
     """The clients of a discarded round handed in states: they must be gone before the round is real."""
     changes = {"algorithm": "scaffold", "participation": {"kind": "bernoulli", "p": 0.5}}
-    of = Aggregation.of
+    next_server = rounds.next_server
 
-    def discard_second(aggregation, uploads):
-        return (aggregation.server, [], "on purpose") if aggregation.number == 2 else of(aggregation, uploads)
+    def discard_second(experiment, number, server, *uploads):
+        return (server, [], "on purpose") if number == 2 else next_server(experiment, number, server, *uploads)
 
-    monkeypatch.setattr(Aggregation, "of", discard_second)
+    monkeypatch.setattr(rounds, "next_server", discard_second)
     whole = run_toy(tmp_path / "whole", toy, rounds=4, **changes)
     with monkeypatch.context() as patch:
 

@@ -6,7 +6,7 @@ import torch
 from rebafl import UserError, make_settings
 from rebafl.algorithms.aggregate import Upload, weighted_mean
 from rebafl.base.rng import seeded_noise, system_noise
-from rebafl.training.central_noise import central_noise, mean_deviation, shifted
+from rebafl.training.central_noise import mean_deviation, with_central_noise
 from rebafl.training.protections import Protections
 
 BOUND = 0.7
@@ -49,14 +49,13 @@ def test_with_sample_weights_it_moves_further_so_that_these_are_refused():
 def test_each_change_is_shifted_alike_and_only_as_far_as_said(noise):
     counters = {"steps": torch.tensor([3])}
     uploads = [Upload(n, {"w": torch.full((40, 50), float(n)), **counters}, torch.tensor([1])) for n in range(5)]
-    drawn_once = central_noise(PROTECT, uploads[0].change, 5, noise)
-    changes = [shifted(upload.change, drawn_once) for upload in uploads]
-    drawn = [(change["w"] - before.change["w"]) for change, before in zip(changes, uploads, strict=True)]
+    shifted = with_central_noise(PROTECT, uploads, 5, noise)
+    drawn = [(upload.change["w"] - before.change["w"]) for upload, before in zip(shifted, uploads, strict=True)]
     assert all(torch.allclose(one, drawn[0]) for one in drawn)
     assert drawn[0].std() == pytest.approx(2 * BOUND * 3.0 / 5, rel=4 / (2 * 2000) ** 0.5)
-    assert torch.equal(changes[0]["steps"], counters["steps"])
-    assert len(changes[0]) == 2
-    mean = weighted_mean(changes, [1] * 5)["w"]
+    assert torch.equal(shifted[0].change["steps"], counters["steps"])
+    assert len(shifted[0].change) == 2
+    mean = weighted_mean([u.change for u in shifted], [1] * 5)["w"]
     assert torch.allclose(mean, 2.0 + drawn[0], atol=1e-9)
 
 

@@ -26,11 +26,11 @@ from ..data import Data, check_name
 from ..engines import Engine, start_engine
 from ..models.choice import Factory
 from ..population.partition import Indices
-from ..runs.aggregation import Aggregation
 from ..runs.events import RoundLine
 from ..runs.experiment import Experiment, prepare
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.record import open_run
+from ..runs.rounds import next_server, next_server_by_sum
 from ..runs.settings import stored_settings
 from ..runs.simulate import OWN_MODEL
 from ..runs.summed import Summed
@@ -92,8 +92,7 @@ class Replay:
         self.noise_is_lost = any(line.noise_source == "system" for line in self.lines)
         kind = kind_of_run(facts)
         options = facts.get(kind, {})
-        held = int(options.get("max_samples", 0)) or len(self.experiment.work.data.y_train)
-        self.most_samples = self.settings.protect.most_samples(held, self.experiment.task.classes)
+        self.most_held = int(options.get("max_samples", 0))
         if kind != SIMULATION:
             self._check_federation(options)
 
@@ -179,13 +178,12 @@ class Replay:
 
     def _aggregated(self, number: int, server: Server, uploads: Sequence[Upload]) -> Server:
         line = self.lines[number - 1]
-        aggregation = Aggregation(self.experiment, number, server, line.unshared)
         if not self.settings.protect.secagg:
-            return aggregation.of(uploads)[0]
-        total = Summed(self.experiment.averages(self.most_samples, server), self.settings.protect)
+            return next_server(self.experiment, number, server, uploads, line.unshared)[0]
+        total = Summed(self.experiment.averages(server, self.most_held), self.settings.protect)
         for upload in uploads:
             total.add(upload)
-        return aggregation.of_sum(total, len(line.active))[0]
+        return next_server_by_sum(self.experiment, number, server, total, len(line.active))[0]
 
     def _kept(self, number: int) -> Server | None:
         """The server after a round, where the record has it."""

@@ -30,8 +30,8 @@ from .summed import Averages, averages_of, impossible
 
 SERVER = -1  # the server's own number where it trains like a client
 SECAGG_SIMULATED = (
-    "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing and protects "
-    "nobody."
+    "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing, and "
+    "protects nobody."
 )
 SECAGG_REAL = (
     "Uploads are masked (protect.secagg) against a server that is curious but follows the protocol; no cryptographer "
@@ -67,11 +67,11 @@ class Experiment:
         counts = torch.zeros(self.task.classes, dtype=torch.int64)
         return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
 
-    def averages(self, most_samples: int, server: Server) -> Averages:
-        """How uploads are summed if no more than their sum is to be known."""
-        settings = self.settings
-        like = self.expected_upload(server)
-        return averages_of(settings.algorithm, like, self.task.clients, most_samples, settings.protect)
+    def averages(self, server: Server, held: int = 0) -> Averages:
+        """How uploads are summed; a client holds at most so many samples, 0: as many as the data set has."""
+        settings, task = self.settings, self.task
+        most = settings.protect.most_samples(held or len(self.work.data.y_train), task.classes)
+        return averages_of(settings.algorithm, self.expected_upload(server), task.clients, most, settings.protect)
 
     def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
         """Train one part of the model on the server's own samples, with the loop that clients use."""
@@ -138,22 +138,20 @@ def prepare(
 def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
     """What the protections of this run promise and what not; those that cannot be had are refused."""
     settings, server = experiment.settings, experiment.first_server()
-    protect, said = settings.protect, []
-    if protect.secagg:
-        averages = experiment.averages(len(experiment.work.data.y_train), server)
-        if reason := impossible(settings.algorithm, KINDS["algorithm"].kind_of(type(settings.algorithm)), averages):
-            raise UserError(reason)
-        said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
-    shared = settings.algorithm.shared_template(server)
+    algorithm, protect = settings.algorithm, settings.protect
+    shared, said = algorithm.shared_template(server), []
     if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
         raise UserError(
-            f"protect.central_noise blurs the mean change of the weights; {settings.algorithm.name} shares "
+            f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
             f"{others[0]} and more besides, which follows from a client's change without noise: "
             "choose another algorithm, or protect.update_noise."
         )
-    if protect.noisy:
-        said += protect.claims(shared, noise)
-    return tuple(said)
+    if protect.secagg:
+        averages = experiment.averages(server)
+        if reason := impossible(algorithm, KINDS["algorithm"].kind_of(type(algorithm)), averages):
+            raise UserError(reason)
+        said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
+    return (*said, *protect.claims(shared, noise)) if protect.noisy else tuple(said)
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ or plain, in whatever order, gets the same integers, and from them the same mean
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +27,8 @@ from ..training.protections import Protections
 CHANGE, SHARED = "change/", "shared/"  # an upload may use a name in both
 COUNTS, SAMPLES, HOLDERS = "counts", "samples", "holders"
 MOST_BITS, LEAST_BITS = 32, 12
+
+Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Averages:
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if unlike := sorted(shapes.items() ^ self.shapes.items()):
             raise Abort(f"missing, unknown or of another shape: {unlike[0][0]}")
-        arrays: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {COUNTS: held, SAMPLES: samples}
+        arrays: dict[str, Numbers] = {COUNTS: held, SAMPLES: samples}
         if self.holders:
             arrays[HOLDERS] = (held > 0).astype(np.int64)
         for name, tensor in tensors.items():
@@ -117,12 +119,7 @@ class Averages:
     def _possible(self, samples: int, clients: int) -> bool:
         return self.fewest_samples * clients <= samples <= self.most_samples * clients
 
-    def _factor(
-        self,
-        name: str,
-        counts: NDArray[np.int64] | NDArray[np.float64],
-        samples: NDArray[np.int64] | NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def _factor(self, name: str, counts: Numbers, samples: Numbers) -> NDArray[np.float64]:
         """What a tensor is multiplied with: one number, or one for each row."""
         if self.weights[name] == "clients":
             return np.asarray(1.0)
@@ -177,14 +174,14 @@ class Summed:
         """The sum of the uploads of these clients, which was made elsewhere."""
         self.total, self.clients = total, set(clients)
 
-    def means(self, asked: int, unshared: Sequence[int] = ()) -> tuple[Means, list[int]]:
+    def means(self, asked: int) -> tuple[Means, list[int]]:
         """The means, without the prototypes that too few clients share, and the classes that are left out so.
 
         Raises `Abort` if fewer clients stayed than must, of those that were asked, or if the sum cannot be right.
         """
         check_enough(len(self.clients), asked, self.protect)
         means, holders = self.averages.decoded(self.total, len(self.clients))
-        return self.protect.concealed_means(means, holders, unshared) if self.averages.holders else (means, [])
+        return self.protect.concealed_means(means, holders) if self.averages.holders else (means, [])
 
 
 def check_enough(stayed: int, asked: int, protect: Protections) -> None:

@@ -16,27 +16,37 @@ mean, FedDyn's state too, and the noise is drawn once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ..algorithms.aggregate import Means, Upload
 from ..base.rng import Noise
 from ..base.tensors import Tensors
 from .protections import UPDATE_SENSITIVITY, Protections
 
 
-def central_noise(protect: Protections, like: Mapping[str, Tensor], clients: int, noise: Noise) -> Tensors:
-    """What is added to a mean of changes that look like this one, over so many clients; counters get none."""
+def with_central_noise(protect: Protections, uploads: Sequence[Upload], clients: int, noise: Noise) -> list[Upload]:
+    """The uploads with one and the same noise in each change; the mean is over so many clients."""
+    if not protect.central_noise or not uploads:
+        return list(uploads)
+    drawn = _drawn(protect, uploads[0].change, clients, noise)
+    return [replace(upload, change=_Shifted(upload.change, drawn)) for upload in uploads]
+
+
+def means_with_central_noise(protect: Protections, means: Means, like: Mapping[str, Tensor], noise: Noise) -> Means:
+    """The same noise on the means themselves, where no upload is known; `like` has the types of what was uploaded."""
+    if not protect.central_noise:
+        return means
+    drawn = _drawn(protect, like, means.uploads, noise)
+    return replace(means, change=dict(_Shifted(means.change, drawn)))
+
+
+def _drawn(protect: Protections, like: Mapping[str, Tensor], clients: int, noise: Noise) -> Tensors:
     deviation = mean_deviation(protect, clients)
-    return {
-        name: deviation * noise(tensor.shape) for name, tensor in sorted(like.items()) if tensor.is_floating_point()
-    }
-
-
-def shifted(change: Mapping[str, Tensor], noise: Tensors) -> Mapping[str, Tensor]:
-    """A change, or a mean of changes, with the noise."""
-    return _Shifted(change, noise)
+    return {name: deviation * noise(t.shape) for name, t in sorted(like.items()) if t.is_floating_point()}
 
 
 def mean_deviation(protect: Protections, clients: int) -> float:

@@ -118,6 +118,11 @@ class Protections:
                 "holders=announced tells exactly which classes a client holds, which noise is to hide; "
                 "choose protect.holders=aggregator"
             )
+        if self.holders == "announced" and self.secagg:
+            raise ValueError(
+                "holders=announced tells the server which classes each client holds, which secagg is to hide; "
+                "choose protect.holders=aggregator"
+            )
         if self.budget and not self.noisy:
             raise ValueError(
                 "a budget is spent by noisy uploads only; set protect.noise, protect.update_noise or "
@@ -146,7 +151,7 @@ class Protections:
         elif self.update_noise:
             said += ["ε is about all of a client's data (local differential privacy), and covers its weights."]
         if self.central_noise:
-            seen = "their sum" if self.secagg else "each client's change"
+            seen = "the sum of all changes" if self.secagg else "each client's change"
             said += [
                 "ε is about all of a client's data, replaced by any other (central differential privacy), and covers "
                 f"the weights towards those who see broadcasts only: the server sees {seen} without noise."
@@ -240,16 +245,16 @@ class Protections:
             return list(uploads), []
         return [_without(upload, hidden) for upload in uploads], torch.nonzero(hidden).flatten().tolist()
 
-    def concealed_means(self, means: Means, holders: Tensor, unshared: Sequence[int] = ()) -> tuple[Means, list[int]]:
+    def concealed_means(self, means: Means, holders: Tensor) -> tuple[Means, list[int]]:
         """The same where only means are known, and how many clients hold each class."""
-        hidden = self._held_by_few(holders, unshared)
+        hidden = self._held_by_few(holders)
         table = means.shared[PROTOTYPES]
         rest = torch.where(by_row(hidden, table), torch.zeros_like(table), table)
         counts = torch.where(hidden, torch.zeros_like(means.counts), means.counts)
         concealed = replace(means, counts=counts, shared={**means.shared, PROTOTYPES: rest})
         return concealed, torch.nonzero(hidden).flatten().tolist()
 
-    def _held_by_few(self, holders: Tensor, unshared: Sequence[int]) -> Tensor:
+    def _held_by_few(self, holders: Tensor, unshared: Sequence[int] = ()) -> Tensor:
         few = holders < self.min_holders
         few[list(unshared)] = True
         return (holders > 0) & few

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 
+from ...algorithms.aggregate import class_weighted_mean
 from ..curves import CLIENT, SERVER, Curve
 from ..exposure import without_own
 from ..measures import Numbers, estimate
@@ -131,8 +131,8 @@ class Tracing:
         uploads = {c: scene.uploads[c] for c in holders}
         mass = float(sum(int(upload.counts[label]) for upload in uploads.values()))
         if kind == SUM:
-            shares = [int(u.counts[label]) * u.shared[PROTOTYPES][label].double() for u in uploads.values()]
-            mean = torch.stack(shares).sum(0) / mass
+            tables = [upload.shared[PROTOTYPES] for upload in uploads.values()]
+            mean = class_weighted_mean(tables, [upload.counts for upload in uploads.values()])[label]
         else:
             mean = scene.after.state[PROTOTYPES][label]
         if kind == REST:
