@@ -72,6 +72,8 @@ def test_clients_that_keep_a_state_are_replayed_in_any_round(algorithm, clouds, 
         {"update_clip": 0.1, "central_noise": 0.5, "counts": "withheld"},
         {"clip": 2.0, "noise": 3.0, "min_count": 5, "counts": "rounded"},
         {"update_clip": 0.1, "update_noise": 0.5},
+        {"secagg": True, "min_holders": 3},
+        {"secagg": True, "update_clip": 0.1, "central_noise": 0.5, "counts": "withheld"},
     ],
     ids=lambda protect: next(iter(protect)) + str(len(protect)),
 )

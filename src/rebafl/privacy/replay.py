@@ -30,9 +30,10 @@ from ..runs.events import RoundLine
 from ..runs.experiment import Experiment, prepare
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.record import open_run
-from ..runs.rounds import next_server
+from ..runs.rounds import next_server, next_server_by_sum
 from ..runs.settings import stored_settings
 from ..runs.simulate import OWN_MODEL
+from ..runs.summed import Summed
 from ..training.resources import one_thread
 
 Tick = Callable[[str], None]
@@ -89,8 +90,11 @@ class Replay:
         first = self.experiment.first_server()
         self.stateful = bool(self.settings.algorithm.client_state_template(first))
         self.noise_is_lost = any(line.noise_source == "system" for line in self.lines)
-        if (kind := kind_of_run(facts)) != SIMULATION:
-            self._check_federation(facts[kind])
+        kind = kind_of_run(facts)
+        options = facts.get(kind, {})
+        self.most_held = int(options.get("max_samples", 0))
+        if kind != SIMULATION:
+            self._check_federation(options)
 
     def _check_federation(self, options: Mapping[str, object]) -> None:
         """Did its nodes hold what the settings say? If the last round can be computed again from that, they did."""
@@ -169,8 +173,17 @@ class Replay:
             after |= {outcome.client: outcome.state} if outcome.state else {}
             tick(f"round {number} replayed for client {outcome.client}")
         uploads = {client: found[client] for client in sorted(found)}
-        server, _, _ = next_server(self.experiment, number, before.server, list(uploads.values()), line.unshared)
+        server = self._aggregated(number, before.server, list(uploads.values()))
         return sent, uploads, _Moment(server, {**before.states, **after})
+
+    def _aggregated(self, number: int, server: Server, uploads: Sequence[Upload]) -> Server:
+        line = self.lines[number - 1]
+        if not self.settings.protect.secagg:
+            return next_server(self.experiment, number, server, uploads, line.unshared)[0]
+        total = Summed(self.experiment.averages(server, self.most_held), self.settings.protect)
+        for upload in uploads:
+            total.add(upload)
+        return next_server_by_sum(self.experiment, number, server, total, len(line.active))[0]
 
     def _kept(self, number: int) -> Server | None:
         """The server after a round, where the record has it."""

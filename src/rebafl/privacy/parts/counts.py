@@ -22,7 +22,7 @@ def counted(stage: Stage) -> dict[str, Any]:
     alike = _alike(stage) if stage.shares else None
     if stage.summed:  # nobody's counts are seen
         return {**asdict(counts), "held": None, "alike": alike}
-    found, mixed = _held(stage)
+    found, mixed = held_classes(stage)
     word, reason = decide(found, estimate([1.0] * found.units, stage.plan.seed), mixed, 0.5)
     unique = (
         f"; {counts.unique_classes} of {counts.clients} clients are the only ones with their set of classes "
@@ -33,7 +33,7 @@ def counted(stage: Stage) -> dict[str, Any]:
     return {**asdict(counts), "held": asdict(found), "alike": alike}
 
 
-def _held(stage: Stage) -> tuple[Estimate, Estimate]:
+def held_classes(stage: Stage) -> tuple[Estimate, Estimate]:
     """How well uploads say which classes a client holds, over clients; and the same for classes drawn anew."""
     shown: dict[int, list[Numbers]] = {}
     for scene in stage.linked:

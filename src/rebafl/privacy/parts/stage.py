@@ -79,7 +79,7 @@ class Stage:
     @property
     def summed(self) -> bool:
         """Does the server see no more than sums over clients?"""
-        return bool(getattr(self.protect, "secagg", False))
+        return self.protect.secagg
 
     @property
     def blur(self) -> Blur:

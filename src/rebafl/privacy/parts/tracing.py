@@ -19,6 +19,7 @@ from .look import Groups, Seen
 from .stage import PROTOTYPES, Stage
 
 BROADCAST, REST, SUM = "broadcast", "broadcast minus own share", "sum of the uploads"
+UPLOAD = "each client's upload"
 
 
 class Tracing:
@@ -56,7 +57,7 @@ class Tracing:
         else:
             by_round = {f"{scene.round}": self.seen[SERVER, scene.round] for scene in self.scenes}
             for name, groups in {**by_round, "combined": self._together(SERVER)}.items():
-                rows += self._judged(SERVER, "each client's upload", name, self._uploaded(groups), curves)
+                rows += self._judged(SERVER, UPLOAD, name, self._uploaded(groups), curves)
         for kind in (BROADCAST, REST):
             rows += self._judged(CLIENT, kind, "all", self._means(kind), curves)
         for attacker in (SERVER, CLIENT):
@@ -82,6 +83,11 @@ class Tracing:
                 point.auc, curve.points[0].auc, point.fakes,
             )
         )  # fmt: skip
+
+    def of(self, kind: str) -> Leakage | None:
+        """How well the means of a kind are traced in the last of the rounds that are looked at."""
+        last = self.scenes[-1].round
+        return self._uploaded(self.seen[SERVER, last]) if kind == UPLOAD else self._means(kind)
 
     def _uploaded(self, groups: Groups) -> Leakage | None:
         """Every mean that a client uploaded."""
