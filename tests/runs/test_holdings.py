@@ -30,7 +30,8 @@ def test_what_uploads_do_not_tell_the_record_does_not_tell(tmp_path, toy):
     run_toy(tmp_path / "r", toy, protect={"counts": "withheld"})
     assert json.loads((tmp_path / "r" / HOLDINGS).read_text())["counts"] == {}
     assert read_holdings(tmp_path / "r").source == "withheld"
-    assert of_run(toy_experiment(toy, protect={"noise": 1.0, "clip": 1.0}), True).source == "withheld"
+    for protect in ({"noise": 1.0, "clip": 1.0}, {"secagg": True}):
+        assert of_run(toy_experiment(toy, protect=protect), True).source == "withheld"
 
 
 def test_rounded_counts_are_recorded_as_uploads_show_them(toy):

@@ -55,7 +55,7 @@ def of_run(experiment: Experiment, knows_split: bool) -> Holdings:
     """What is known when a run begins; `knows_split` says whether clients hold what the settings give them."""
     protect, task = experiment.settings.protect, experiment.task
     holdings = Holdings(experiment.work.data.classes, task.clients, "uploads")
-    if protect.counts == "withheld" or protect.noise:
+    if protect.counts == "withheld" or protect.noise or protect.secagg:
         holdings.source = "withheld"
     elif task.clients > MOST:
         holdings.source = "not counted"

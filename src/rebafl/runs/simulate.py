@@ -80,6 +80,8 @@ def _round(run: Run, listen: Listener) -> None:
     clients = who.arrives
     with run.next_round() as round:
         round.progress.say("training", len(clients))
+        if run.experiment.settings.protect.holders == "announced":
+            round.announce([run.experiment.work.shown_counts(client) for client in who.trains])
         listen(ClientsTrained(0, len(clients)))
         outcomes = run.engine.train(round.number, round.sent, clients, _states(run.record, round.state))
         for done, outcome in enumerate(outcomes, 1):
