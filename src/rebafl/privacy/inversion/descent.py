@@ -7,9 +7,9 @@ share is here: the distance of features, the descent, and how its settings are c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,13 +19,17 @@ from ...base.errors import UserError
 from ...base.rng import generator
 from .contract import Known, Tick
 
+T = TypeVar("T")
 AT_ONCE = 100
 """Rows of one descent: few enough that what a step computes stays near the processor."""
-FLOOR = 1e-3
+FLOOR = 1e-2
 """Directions in which public features vary less than this part of the most are not stretched further."""
 MOST_WHITENED = 512
 MOST_TUNING = 1000
-EXAMPLES = 20
+EXAMPLES = 24
+LINE_UP = 100
+"""Pictures of a class among which one is to be identified, when settings are chosen."""
+TOLD_EVERY = 50  # steps
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,9 @@ def distance(features: Tensor) -> Distance:
         spread = around.square().mean().sqrt().clamp_min(1e-12)
         return Distance(mean, (1 / spread).to(features.dtype))
     values, vectors = torch.linalg.eigh(around.T @ around / len(around))
-    values = values.clamp_min(max(FLOOR * float(values[-1]), 1e-12))
-    return Distance(mean, (vectors / values.sqrt()).to(features.dtype))
+    stretched = values.clamp_min(max(FLOOR * float(values[-1]), 1e-12))
+    unit = (values / stretched).mean().sqrt().clamp_min(1e-6)
+    return Distance(mean, (vectors / (stretched.sqrt() * unit)).to(features.dtype))
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,41 @@ class Public:
         return torch.stack(rows)
 
 
-def divide(known: Known) -> Public:
+@dataclass(frozen=True)
+class _Division:
+    learn: Tensor
+    learn_labels: Tensor
+    tune: Tensor
+    tune_labels: Tensor
+
+
+class Learnt(Generic[T]):
+    """What does not depend on the model attacked, made once: kept while public pictures are the very same tensor."""
+
+    def __init__(self) -> None:
+        self.made: tuple[Tensor, int, T] | None = None
+
+    def __call__(self, known: Known, make: Callable[[], T]) -> T:
+        if self.made is None or self.made[0] is not known.pictures or self.made[1] != known.seed:
+            self.made = known.pictures, known.seed, make()
+        return self.made[2]
+
+
+class Divider:
+    """Divides the public pictures once, and looks at some of them with each model."""
+
+    def __init__(self) -> None:
+        self.learnt: Learnt[_Division] = Learnt()
+
+    def __call__(self, known: Known) -> Public:
+        parts = self.learnt(known, lambda: _divide(known))
+        some = parts.learn[:: max(1, len(parts.learn) // 2000)]
+        return Public(
+            parts.learn, parts.learn_labels, parts.tune, parts.tune_labels, distance(features_of(known, some))
+        )
+
+
+def _divide(known: Known) -> _Division:
     learn, tune = [], []
     for label in torch.unique(known.labels):
         places = torch.nonzero(known.labels == label)[:, 0].numpy()
@@ -117,14 +156,7 @@ def divide(known: Known) -> Public:
         tune.append(order[:cut])
         learn.append(order[cut:])
     some, others = torch.cat(learn).sort().values, torch.cat(tune).sort().values
-    seen = known.pictures[some[:: max(1, len(some) // 2000)]]
-    return Public(
-        known.pictures[some],
-        known.labels[some],
-        known.pictures[others],
-        known.labels[others],
-        distance(features_of(known, seen)),
-    )
+    return _Division(known.pictures[some], known.labels[some], known.pictures[others], known.labels[others])
 
 
 def features_of(known: Known, pictures: Tensor) -> Tensor:
@@ -167,11 +199,10 @@ def descend(
     found, losses = [], []
     for done in range(0, len(means), AT_ONCE):
         some = slice(done, done + AT_ONCE)
-        descent = _Descent(known, apart, painter, means[some], settings[some])
-        pictures, loss = descent.run()
+        which = f"pictures {done + 1} to {min(done + AT_ONCE, len(means))} of {len(means)} sought"
+        pictures, loss = _Descent(known, apart, painter, means[some], settings[some]).run(which, tick)
         found.append(pictures)
         losses.append(loss)
-        tick(f"{min(done + AT_ONCE, len(means))} of {len(means)} pictures sought")
     return torch.cat(found), torch.cat(losses)
 
 
@@ -196,7 +227,7 @@ class _Descent:
         unlikely = self.prior * self.painter.unlikely(self.parameters)
         return self.apart(self.known.features(pictures), self.means) + rough + unlikely + outside
 
-    def run(self) -> tuple[Tensor, Tensor]:
+    def run(self, which: str, tick: Tick) -> tuple[Tensor, Tensor]:
         first, second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
         for step in range(self.steps):
             gradients = torch.autograd.grad(self.loss().sum(), self.parameters)
@@ -205,8 +236,10 @@ class _Descent:
                 for p, g, m, v, rate in zip(self.parameters, gradients, first, second, self.rates, strict=True):
                     m.lerp_(g, 0.1)
                     v.lerp_(g.square(), 0.01)
-                    move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-10)
+                    move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-8)
                     p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
+            if step % TOLD_EVERY == TOLD_EVERY - 1 or step == self.steps - 1:
+                tick(f"{which}: step {step + 1} of {self.steps}")
         with torch.no_grad():
             return self.painter.paint(self.parameters).clamp(0, 1), self.loss()
 
@@ -214,7 +247,13 @@ class _Descent:
 def choose(
     known: Known, public: Public, painter: Painter, k: int, candidates: Sequence[Setting], tick: Tick
 ) -> Setting:
-    """The candidate whose pictures, from means of k public pictures, are most like those k pictures (SSIM)."""
+    """The candidate whose pictures, from means of k public pictures, tell most of those k pictures.
+
+    Half of the score is how like they are (SSIM), half how many of the k are nearer than all others of a line-up:
+    likeness alone would prefer blurred pictures that are like all of a class.
+    """
+    if len(candidates) == 1:
+        return candidates[0]
     places = public.examples(k, known.seed)
     means = torch.stack([features_of(known, public.tune[row]).mean(0) for row in places])
     scores: dict[Setting, float] = {}
@@ -223,11 +262,11 @@ def choose(
         rows = [setting for setting in some for _ in means]
         found, _ = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
         for setting, pictures in zip(some, torch.split(found, len(means)), strict=True):
-            scores[setting] = similarity(pictures, public.tune, places)
+            scores[setting] = likeness(pictures, public.tune, places) + identified(pictures, public, places)
     return max(scores, key=lambda setting: scores[setting])
 
 
-def similarity(pictures: Tensor, originals: Tensor, places: Tensor) -> float:
+def likeness(pictures: Tensor, originals: Tensor, places: Tensor) -> float:
     """The mean SSIM with the originals at these places, of which ten for each picture are enough."""
     few = places[:, :10]
     alike = structural_similarity_index_measure(
@@ -235,6 +274,18 @@ def similarity(pictures: Tensor, originals: Tensor, places: Tensor) -> float:
     )
     assert isinstance(alike, Tensor)
     return float(alike)
+
+
+def identified(pictures: Tensor, public: Public, places: Tensor) -> float:
+    """Of the pictures at these places, the part that is nearer than all others of a line-up of its class."""
+    parts = []
+    for picture, members in zip(pictures, places, strict=True):
+        same = torch.nonzero(public.tune_labels == public.tune_labels[members[0]])[:, 0]
+        others = same[~torch.isin(same, members)][: LINE_UP - 1]
+        if len(others):
+            apart = [(public.tune[some] - picture).flatten(1).square().mean(1) for some in (members, others)]
+            parts.append(float((apart[0] < apart[1].min()).double().mean()))
+    return sum(parts) / max(1, len(parts))
 
 
 class Chosen:
