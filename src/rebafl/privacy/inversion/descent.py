@@ -218,7 +218,9 @@ class _Descent:
             torch.tensor([getattr(setting, name) for setting in settings]) for name in ("variation", "prior")
         )
         self.rates = torch.tensor([[s.rate * speed for speed in painter.speeds(s)] for s in settings]).T
-        self.parameters = [start.detach().clone().requires_grad_() for start in painter.start(means)]
+        moves = [bool(rate.any()) for rate in self.rates]
+        starts = [start.detach().clone() for start in painter.start(means)]
+        self.parameters = [start.requires_grad_(some) for start, some in zip(starts, moves, strict=True)]
 
     def loss(self) -> Tensor:
         pictures = self.painter.paint(self.parameters)
@@ -228,16 +230,20 @@ class _Descent:
         return self.apart(self.known.features(pictures), self.means) + rough + unlikely + outside
 
     def run(self, which: str, tick: Tick) -> tuple[Tensor, Tensor]:
-        first, second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        moving = [(p, rate) for p, rate in zip(self.parameters, self.rates, strict=True) if p.requires_grad]
+        state = [
+            (p, rate.reshape(-1, *[1] * (p.dim() - 1)), torch.zeros_like(p), torch.zeros_like(p)) for p, rate in moving
+        ]
         for step in range(self.steps):
-            gradients = torch.autograd.grad(self.loss().sum(), self.parameters)
-            slower = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+            gradients = torch.autograd.grad(self.loss().sum(), [p for p, _ in moving])
+            faded, faded_squares = 1 - 0.9 ** (step + 1), 1 - 0.99 ** (step + 1)
+            slower = 0.5 * (1 + math.cos(math.pi * step / self.steps)) / faded
             with torch.no_grad():
-                for p, g, m, v, rate in zip(self.parameters, gradients, first, second, self.rates, strict=True):
-                    m.lerp_(g, 0.1)
-                    v.lerp_(g.square(), 0.01)
-                    move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-8)
-                    p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
+                for (p, rate, mean, square), gradient in zip(state, gradients, strict=True):
+                    mean.lerp_(gradient, 0.1)
+                    square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+                    size = square.sqrt().div_(math.sqrt(faded_squares)).add_(1e-8)
+                    p -= (mean / size).mul_(slower * rate)
             if step % TOLD_EVERY == TOLD_EVERY - 1 or step == self.steps - 1:
                 tick(f"{which}: step {step + 1} of {self.steps}")
         with torch.no_grad():

@@ -21,8 +21,8 @@ from .descent import Chosen, ClassStarts, Divider, Setting, descend
 LATENT, CHANNELS, SLOPE = 16, 16, 0.2
 DARKEST = 0.02  # nearer to black or white a sigmoid hardly moves
 CANDIDATES = (
-    *(Setting(150, rate, variation) for rate in (0.01, 0.03) for variation in (0.03, 0.3, 1.0)),
-    *(Setting(40, 0.01, variation) for variation in (0.3, 1.0)),
+    *(Setting(150, 0.02, variation) for variation in (0.03, 0.3, 1.0, 3.0)),
+    *(Setting(40, 0.02, variation) for variation in (0.3, 1.0)),
 )
 
 
