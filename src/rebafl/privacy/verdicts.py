@@ -77,5 +77,10 @@ def decide(
     return NO_LEAK, f"{_words(result)}, while the positive control succeeds ({_words(positive)})"
 
 
+def three(found: Estimate, positive: Estimate, negative: Estimate) -> dict[str, Any]:
+    """A result and its two controls, as plain values."""
+    return {"result": asdict(found), "positive": asdict(positive), "negative": asdict(negative)}
+
+
 def _words(value: Estimate) -> str:
     return f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]" if value.units else "nothing measured"
