@@ -1,34 +1,23 @@
 """How is a picture sought whose feature meets a given mean? By descent, for many means at once, each as if alone.
 
-What a picture is painted with (pixels, a generator's weights, a decoder's latents) is each attack's own; what they
-share is here: the distance of features, the descent, and how its settings are chosen on means of public pictures.
+What a picture is painted with (pixels, a generator's weights, a decoder's latents) is each attack's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torchmetrics.functional.image import structural_similarity_index_measure
 
-from ...base.errors import UserError
-from ...base.rng import generator
 from .contract import Known, Tick
+from .public import Distance
 
-T = TypeVar("T")
 AT_ONCE = 100
 """Rows of one descent: few enough that what a step computes stays near the processor."""
-FLOOR = 1e-2
-"""Directions in which public features vary less than this part of the most are not stretched further."""
-MOST_WHITENED = 512
-MOST_TUNING = 1000
-EXAMPLES = 24
-LINE_UP = 100
-"""Pictures of a class among which one is to be identified, when settings are chosen."""
 TOLD_EVERY = 50  # steps
 
 
@@ -59,128 +48,6 @@ class Painter(Protocol):
 
     def speeds(self, setting: Setting) -> Sequence[float]:
         """How fast each of the parameters moves, as a multiple of the rate."""
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Squared distance of features, stretched by how public features vary: 1 on average between them and their mean."""
-
-    mean: Tensor
-    stretch: Tensor
-    """A matrix, or one number for features of too many dimensions."""
-
-    def __call__(self, found: Tensor, wanted: Tensor) -> Tensor:
-        gap = found - wanted
-        return (gap @ self.stretch if self.stretch.dim() else gap * self.stretch).square().mean(1)
-
-
-def distance(features: Tensor) -> Distance:
-    """By the features of public pictures."""
-    mean = features.mean(0)
-    around = (features - mean).to(torch.float64)
-    if features.shape[1] > MOST_WHITENED:
-        spread = around.square().mean().sqrt().clamp_min(1e-12)
-        return Distance(mean, (1 / spread).to(features.dtype))
-    values, vectors = torch.linalg.eigh(around.T @ around / len(around))
-    stretched = values.clamp_min(max(FLOOR * float(values[-1]), 1e-12))
-    unit = (values / stretched).mean().sqrt().clamp_min(1e-6)
-    return Distance(mean, (vectors / (stretched.sqrt() * unit)).to(features.dtype))
-
-
-@dataclass(frozen=True)
-class Public:
-    """Public pictures divided once, whatever k is: to learn from, and to choose settings on; and how features vary."""
-
-    learn: Tensor
-    learn_labels: Tensor
-    tune: Tensor
-    tune_labels: Tensor
-    distance: Distance
-
-    def examples(self, k: int, seed: int) -> Tensor:
-        """Places of k pictures of one class among those to choose settings on, one row for each example."""
-        enough = [int(c) for c in torch.unique(self.tune_labels) if int((self.tune_labels == c).sum()) >= k]
-        if not enough:
-            raise UserError(
-                f"No class has {2 * k} public pictures, so reconstruction from means of {k} cannot be tuned; ask for a "
-                "smaller k."
-            )
-        random = generator(seed, "privacy inversion examples", k)
-        rows = []
-        for number in range(EXAMPLES):
-            of_class = torch.nonzero(self.tune_labels == enough[number % len(enough)])[:, 0].numpy()
-            rows.append(torch.from_numpy(random.permutation(of_class)[:k]))
-        return torch.stack(rows)
-
-
-@dataclass(frozen=True)
-class _Division:
-    learn: Tensor
-    learn_labels: Tensor
-    tune: Tensor
-    tune_labels: Tensor
-
-
-class Learnt(Generic[T]):
-    """What does not depend on the model attacked, made once: kept while public pictures are the very same tensor."""
-
-    def __init__(self) -> None:
-        self.made: tuple[Tensor, int, T] | None = None
-
-    def __call__(self, known: Known, make: Callable[[], T]) -> T:
-        if self.made is None or self.made[0] is not known.pictures or self.made[1] != known.seed:
-            self.made = known.pictures, known.seed, make()
-        return self.made[2]
-
-
-class Divider:
-    """Divides the public pictures once, and looks at some of them with each model."""
-
-    def __init__(self) -> None:
-        self.learnt: Learnt[_Division] = Learnt()
-
-    def __call__(self, known: Known) -> Public:
-        parts = self.learnt(known, lambda: _divide(known))
-        some = parts.learn[:: max(1, len(parts.learn) // 2000)]
-        return Public(
-            parts.learn, parts.learn_labels, parts.tune, parts.tune_labels, distance(features_of(known, some))
-        )
-
-
-def _divide(known: Known) -> _Division:
-    learn, tune = [], []
-    for label in torch.unique(known.labels):
-        places = torch.nonzero(known.labels == label)[:, 0].numpy()
-        order = torch.from_numpy(generator(known.seed, "privacy inversion public", 0, int(label)).permutation(places))
-        cut = min(MOST_TUNING, len(order) // 2)
-        tune.append(order[:cut])
-        learn.append(order[cut:])
-    some, others = torch.cat(learn).sort().values, torch.cat(tune).sort().values
-    return _Division(known.pictures[some], known.labels[some], known.pictures[others], known.labels[others])
-
-
-def features_of(known: Known, pictures: Tensor) -> Tensor:
-    with torch.no_grad():
-        return torch.cat([known.features(part) for part in torch.split(pictures, 500)])
-
-
-@dataclass(frozen=True)
-class ClassStarts:
-    """The mean public picture of each class, and where its feature lies: a mean's class is the nearest."""
-
-    features: Tensor
-    pictures: Tensor
-    public: Public
-
-    @staticmethod
-    def of(known: Known, public: Public) -> ClassStarts:
-        sets = [public.learn[public.learn_labels == label] for label in torch.unique(public.learn_labels)]
-        means = [features_of(known, pictures[:200]).mean(0) for pictures in sets]
-        return ClassStarts(torch.stack(means), torch.stack([pictures.mean(0) for pictures in sets]), public)
-
-    def nearest(self, means: Tensor) -> Tensor:
-        apart = torch.stack([self.public.distance(means, feature) for feature in self.features])
-        return self.pictures[apart.argmin(0)]
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -248,61 +115,3 @@ class _Descent:
                 tick(f"{which}: step {step + 1} of {self.steps}")
         with torch.no_grad():
             return self.painter.paint(self.parameters).clamp(0, 1), self.loss()
-
-
-def choose(
-    known: Known, public: Public, painter: Painter, k: int, candidates: Sequence[Setting], tick: Tick
-) -> Setting:
-    """The candidate whose pictures, from means of k public pictures, tell most of those k pictures.
-
-    Half of the score is how like they are (SSIM), half how many of the k are nearer than all others of a line-up:
-    likeness alone would prefer blurred pictures that are like all of a class.
-    """
-    if len(candidates) == 1:
-        return candidates[0]
-    places = public.examples(k, known.seed)
-    means = torch.stack([features_of(known, public.tune[row]).mean(0) for row in places])
-    scores: dict[Setting, float] = {}
-    for steps in sorted({setting.steps for setting in candidates}):
-        some = [setting for setting in candidates if setting.steps == steps]
-        rows = [setting for setting in some for _ in means]
-        found, _ = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
-        for setting, pictures in zip(some, torch.split(found, len(means)), strict=True):
-            scores[setting] = likeness(pictures, public.tune, places) + identified(pictures, public, places)
-    return max(scores, key=lambda setting: scores[setting])
-
-
-def likeness(pictures: Tensor, originals: Tensor, places: Tensor) -> float:
-    """The mean SSIM with the originals at these places, of which ten for each picture are enough."""
-    few = places[:, :10]
-    alike = structural_similarity_index_measure(
-        pictures.repeat_interleave(few.shape[1], 0), originals[few.flatten()], data_range=1.0
-    )
-    assert isinstance(alike, Tensor)
-    return float(alike)
-
-
-def identified(pictures: Tensor, public: Public, places: Tensor) -> float:
-    """Of the pictures at these places, the part that is nearer than all others of a line-up of its class."""
-    parts = []
-    for picture, members in zip(pictures, places, strict=True):
-        same = torch.nonzero(public.tune_labels == public.tune_labels[members[0]])[:, 0]
-        others = same[~torch.isin(same, members)][: LINE_UP - 1]
-        if len(others):
-            apart = [(public.tune[some] - picture).flatten(1).square().mean(1) for some in (members, others)]
-            parts.append(float((apart[0] < apart[1].min()).double().mean()))
-    return sum(parts) / max(1, len(parts))
-
-
-class Chosen:
-    """Settings by k and kind of features: chosen once, with the first model attacked so, and kept for others."""
-
-    def __init__(self, candidates: Sequence[Setting]) -> None:
-        self.candidates = candidates
-        self.kept: dict[tuple[int, int, int], Setting] = {}
-
-    def __call__(self, known: Known, public: Public, painter: Painter, k: int, tick: Tick) -> Setting:
-        key = (k, len(public.distance.mean), known.seed)
-        if key not in self.kept:
-            self.kept[key] = choose(known, public, painter, k, self.candidates, tick)
-        return self.kept[key]

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ...base.rng import generator
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Divider, Setting, descend
+from .descent import Setting, descend
+from .public import ClassStarts, Divider
+from .tuning import Chosen
 
 LATENT, CHANNELS, SLOPE = 16, 16, 0.2
 DARKEST = 0.02  # nearer to black or white a sigmoid hardly moves

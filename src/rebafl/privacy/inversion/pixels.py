@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ...base.rng import generator
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Divider, Learnt, Setting, descend
+from .descent import Setting, descend
+from .public import ClassStarts, Divider, Learnt
+from .tuning import Chosen
 
 DIRECTIONS = 100
 FLAT = 1e-8  # of the largest variance: less is rounding

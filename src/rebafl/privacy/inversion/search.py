@@ -14,11 +14,15 @@ from torch import Tensor, nn
 
 from ...base.rng import generator, torch_stream
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Divider, Learnt, Public, Setting, descend
+from .descent import Setting, descend
 from .pixels import Directions, directions
+from .public import ClassStarts, Divider, Learnt, Public
+from .tuning import Chosen
 
 DIRECTIONS, HIDDEN, LATENT = 200, 512, 128
-STEPS, BATCH, RATE, LIKELY = 2000, 128, 1e-3, 0.3
+STEPS, BATCH, RATE = 2000, 128, 1e-3
+LIKELY = 0.3
+"""Weight of the latents' divergence: with 1, the bound's own, pictures lose the detail by which they are known."""
 CANDIDATES = (
     *(Setting(100, 0.1, variation, prior) for variation in (0.3, 1.0) for prior in (0.003, 0.1, 1.0)),
     *(Setting(20, 0.1, variation, 0.1) for variation in (0.3, 1.0)),
@@ -74,7 +78,7 @@ class Autoencoder(nn.Module):
 
 
 def trained(public: Public, seed: int, steps: int, tick: Tick) -> Autoencoder:
-    """By the evidence bound, with the noise of pixels at what is left of them: no weight has to be set by hand."""
+    """By the evidence bound, with the noise of pixels at what is left of them, and less weight on likely latents."""
     with torch_stream(seed, "privacy inversion autoencoder"):
         net = Autoencoder(directions(public.learn, seed, DIRECTIONS), public.learn.mean(0)).to(public.learn.dtype)
     data = net.coordinates(public.learn)
