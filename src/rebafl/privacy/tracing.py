@@ -196,10 +196,10 @@ def over_clients(traced: Mapping[int, Sequence[Traced]], k: int, seed: int = 0, 
     return Leakage(k, over("auc", shared), over("tpr"), over("fake_auc"), over("permuted_auc", shared), means)
 
 
-def disjoint(count: int, k: int, seed: int, client: int, label: int) -> list[Indices]:
+def disjoint(count: int, k: int, seed: int, client: int, label: int, most: int = MOST_GROUPS) -> list[Indices]:
     """Some disjoint groups of k images, the same in every round."""
     order = generator(seed, f"privacy groups of class {label}", k, client).permutation(count)
-    return [order[first : first + k] for first in range(0, min(count - k + 1, MOST_GROUPS * k), k)]
+    return [order[first : first + k] for first in range(0, min(count - k + 1, most * k), k)]
 
 
 def synthetic(

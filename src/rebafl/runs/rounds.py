@@ -153,11 +153,10 @@ class Round:
             return str(reason)
         return ""
 
-    def take_sum(self, total: Vector, clients: Sequence[int], stages: Mapping[str, int]) -> None:
-        """Use the sum of these clients' uploads; `stages` says how many took part in each stage that led to it."""
+    def take_sum(self, total: Vector, clients: Sequence[int]) -> None:
+        """Use the sum of these clients' uploads, which was made elsewhere."""
         assert self.sum is not None
         self.sum.put(total, clients)
-        self.stages = dict(stages)
 
     def refuse(self, client: int, reason: str) -> None:
         """Do not use an upload after all: beside the others of its round it cannot be right."""

@@ -10,7 +10,10 @@ from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
 from ...base.words import first_line
+from ...secagg.abort import Abort
+from .masking import stage_of
 from .node.answer import answer, held_classes
+from .node.masked_answer import masked_answer
 from .node_config import OWN_DATA, PARTITION_ID
 from .records import NOTE, Malformed, failure_record
 
@@ -29,15 +32,19 @@ def introduce(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round."""
-    return _reported(answer, message, context)
+    """One round, or one step of a masked one."""
+    return _reported(_answer, message, context)
+
+
+def _answer(content: RecordDict, context: Context) -> RecordDict:
+    return answer(content, context) if stage_of(content) is None else masked_answer(content, context)
 
 
 def _reported(do: Callable[[RecordDict, Context], RecordDict], message: Message, context: Context) -> Message:
     """Whatever goes wrong here is reported to the server, which continues without this client."""
     try:
         return Message(do(message.content, context), reply_to=message)
-    except (UserError, Malformed) as error:
+    except (UserError, Malformed, Abort) as error:
         log.error("%s", error)
         return Message(failure_record(str(error)), reply_to=message)
     except Exception as error:

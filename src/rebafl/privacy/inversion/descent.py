@@ -94,7 +94,7 @@ class Public:
 
     def examples(self, k: int, seed: int) -> Tensor:
         """Places of k pictures of one class among those to choose settings on, one row for each example."""
-        enough = [int(c) for c in self.tune_labels.unique() if int((self.tune_labels == c).sum()) >= k]
+        enough = [int(c) for c in torch.unique(self.tune_labels) if int((self.tune_labels == c).sum()) >= k]
         if not enough:
             raise UserError(
                 f"No class has {2 * k} public pictures, so reconstruction from means of {k} cannot be tuned; ask for a "
@@ -110,7 +110,7 @@ class Public:
 
 def divide(known: Known) -> Public:
     learn, tune = [], []
-    for label in known.labels.unique():
+    for label in torch.unique(known.labels):
         places = torch.nonzero(known.labels == label)[:, 0].numpy()
         order = torch.from_numpy(generator(known.seed, "privacy inversion public", 0, int(label)).permutation(places))
         cut = min(MOST_TUNING, len(order) // 2)
@@ -129,7 +129,26 @@ def divide(known: Known) -> Public:
 
 def features_of(known: Known, pictures: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.cat([known.features(part) for part in pictures.split(500)])
+        return torch.cat([known.features(part) for part in torch.split(pictures, 500)])
+
+
+@dataclass(frozen=True)
+class ClassStarts:
+    """The mean public picture of each class, and where its feature lies: a mean's class is the nearest."""
+
+    features: Tensor
+    pictures: Tensor
+    public: Public
+
+    @staticmethod
+    def of(known: Known, public: Public) -> ClassStarts:
+        sets = [public.learn[public.learn_labels == label] for label in torch.unique(public.learn_labels)]
+        means = [features_of(known, pictures[:200]).mean(0) for pictures in sets]
+        return ClassStarts(torch.stack(means), torch.stack([pictures.mean(0) for pictures in sets]), public)
+
+    def nearest(self, means: Tensor) -> Tensor:
+        apart = torch.stack([self.public.distance(means, feature) for feature in self.features])
+        return self.pictures[apart.argmin(0)]
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -140,38 +159,56 @@ def total_variation(pictures: Tensor) -> Tensor:
 
 def descend(
     known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting], tick: Tick
-) -> Tensor:
-    """The pictures found, one for each mean, each with its own setting; all settings have the same number of steps."""
-    found, done = [], 0
-    for part in means.split(AT_ONCE):
-        found.append(_descend(known, apart, painter, part, settings[done : done + len(part)]))
-        done += len(part)
-        tick(f"{done} of {len(means)} pictures sought")
-    return torch.cat(found)
+) -> tuple[Tensor, Tensor]:
+    """The pictures found, one for each mean and its own setting, and what is left of their losses.
+
+    All settings have the same number of steps.
+    """
+    found, losses = [], []
+    for done in range(0, len(means), AT_ONCE):
+        some = slice(done, done + AT_ONCE)
+        descent = _Descent(known, apart, painter, means[some], settings[some])
+        pictures, loss = descent.run()
+        found.append(pictures)
+        losses.append(loss)
+        tick(f"{min(done + AT_ONCE, len(means))} of {len(means)} pictures sought")
+    return torch.cat(found), torch.cat(losses)
 
 
-def _descend(known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting]) -> Tensor:
+class _Descent:
     """Adam, whose every number moves by itself, so that rows do not meet; the rate falls to 0 along a cosine."""
-    steps = settings[0].steps
-    parameters = [start.detach().clone().requires_grad_() for start in painter.start(means)]
-    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    variation, prior = (torch.tensor([getattr(s, name) for s in settings]) for name in ("variation", "prior"))
-    rates = torch.tensor([[s.rate * speed for speed in painter.speeds(s)] for s in settings]).T
-    for step in range(steps):
-        pictures = painter.paint(parameters)
+
+    def __init__(
+        self, known: Known, apart: Distance, painter: Painter, means: Tensor, settings: Sequence[Setting]
+    ) -> None:
+        self.known, self.apart, self.painter, self.means = known, apart, painter, means
+        self.steps = settings[0].steps
+        self.variation, self.prior = (
+            torch.tensor([getattr(setting, name) for setting in settings]) for name in ("variation", "prior")
+        )
+        self.rates = torch.tensor([[s.rate * speed for speed in painter.speeds(s)] for s in settings]).T
+        self.parameters = [start.detach().clone().requires_grad_() for start in painter.start(means)]
+
+    def loss(self) -> Tensor:
+        pictures = self.painter.paint(self.parameters)
         outside = (pictures - pictures.clamp(0, 1)).square().mean((1, 2, 3))
-        loss = apart(known.features(pictures), means) + variation * total_variation(pictures) + outside
-        loss = loss + prior * painter.unlikely(parameters)
-        gradients = torch.autograd.grad(loss.sum(), parameters)
-        slower = 0.5 * (1 + math.cos(math.pi * step / steps))
+        rough = self.variation * total_variation(pictures)
+        unlikely = self.prior * self.painter.unlikely(self.parameters)
+        return self.apart(self.known.features(pictures), self.means) + rough + unlikely + outside
+
+    def run(self) -> tuple[Tensor, Tensor]:
+        first, second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        for step in range(self.steps):
+            gradients = torch.autograd.grad(self.loss().sum(), self.parameters)
+            slower = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+            with torch.no_grad():
+                for p, g, m, v, rate in zip(self.parameters, gradients, first, second, self.rates, strict=True):
+                    m.lerp_(g, 0.1)
+                    v.lerp_(g.square(), 0.01)
+                    move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-10)
+                    p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
         with torch.no_grad():
-            for p, g, m, v, rate in zip(parameters, gradients, first, second, rates, strict=True):
-                m.lerp_(g, 0.1)
-                v.lerp_(g.square(), 0.01)
-                move = (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.99 ** (step + 1))).sqrt() + 1e-10)
-                p -= slower * rate.reshape(-1, *[1] * (p.dim() - 1)) * move
-    with torch.no_grad():
-        return painter.paint(parameters).clamp(0, 1)
+            return self.painter.paint(self.parameters).clamp(0, 1), self.loss()
 
 
 def choose(
@@ -184,8 +221,8 @@ def choose(
     for steps in sorted({setting.steps for setting in candidates}):
         some = [setting for setting in candidates if setting.steps == steps]
         rows = [setting for setting in some for _ in means]
-        found = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
-        for setting, pictures in zip(some, found.split(len(means)), strict=True):
+        found, _ = descend(known, public.distance, painter, means.repeat(len(some), 1), rows, tick)
+        for setting, pictures in zip(some, torch.split(found, len(means)), strict=True):
             scores[setting] = similarity(pictures, public.tune, places)
     return max(scores, key=lambda setting: scores[setting])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...base.rng import generator
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, Public, Setting, descend, divide, features_of
+from .descent import Chosen, ClassStarts, Setting, descend, divide
 
 DIRECTIONS = 100
 CANDIDATES = tuple(
@@ -37,10 +37,10 @@ class Pixels:
     def prepare(self, known: Known, k: int, tick: Tick) -> Reconstruct:
         public = divide(known)
         if self.learnt is None or self.learnt[0] is not known.pictures:
-            self.learnt = known.pictures, directions(public.learn, known.seed)
+            self.learnt = known.pictures, directions(public.learn, known.seed, DIRECTIONS)
         painter = PixelPainter(self.learnt[1], ClassStarts.of(known, public))
         setting = self.chosen(known, public, painter, k, tick)
-        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)
+        return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)[0]
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Directions:
     beside: float
 
 
-def directions(pictures: Tensor, seed: int) -> Directions:
+def directions(pictures: Tensor, seed: int, most: int) -> Directions:
     """Principal components, by a few rounds of subspace iteration."""
     flat = pictures[:: max(1, len(pictures) // 4000)].flatten(1)
     flat = flat - flat.mean(0)
-    count = min(DIRECTIONS, *flat.shape)
+    count = min(most, *flat.shape)
     start = generator(seed, "privacy inversion directions").standard_normal((flat.shape[1], count))
     basis = torch.from_numpy(start).to(flat.dtype)
     for _ in range(4):
@@ -63,25 +63,6 @@ def directions(pictures: Tensor, seed: int) -> Directions:
     lengths = (flat @ basis).square().mean(0)
     beside = (flat.square().mean(0).sum() - lengths.sum()).clamp_min(0) / flat.shape[1]
     return Directions((basis * lengths.sqrt()).T.contiguous(), float(beside.sqrt()))
-
-
-@dataclass(frozen=True)
-class ClassStarts:
-    """The mean public picture of each class, and where its feature lies: a mean's class is the nearest."""
-
-    features: Tensor
-    pictures: Tensor
-    public: Public
-
-    @staticmethod
-    def of(known: Known, public: Public) -> ClassStarts:
-        sets = [public.learn[public.learn_labels == label] for label in public.learn_labels.unique()]
-        means = [features_of(known, pictures[:200]).mean(0) for pictures in sets]
-        return ClassStarts(torch.stack(means), torch.stack([pictures.mean(0) for pictures in sets]), public)
-
-    def nearest(self, means: Tensor) -> Tensor:
-        apart = torch.stack([self.public.distance(means, feature) for feature in self.features])
-        return self.pictures[apart.argmin(0)]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from flwr.app import Context, RecordDict
 
 from .... import data as datasets
+from ....algorithms.aggregate import Upload
 from ....base.config import build
 from ....base.errors import UserError
 from ....data import Data, Inputs
@@ -29,9 +30,17 @@ log = logging.getLogger("flwr")
 
 
 def answer(content: RecordDict, context: Context) -> RecordDict:
-    """Train as asked and return the upload; the next state is stored until the server confirms that upload."""
+    """Train as asked and return the upload."""
     order = read_order(content)
     settings, _ = read_run_config(context.run_config)
+    if settings.protect.secagg:
+        raise UserError("This run masks its uploads (protect.secagg), and a plain one was asked for; it is not given.")
+    upload, lost = trained(order, settings, context)
+    return Reply(upload, order.round, fresh=lost).record()
+
+
+def trained(order: Order, settings: Settings, context: Context) -> tuple[Upload, bool]:
+    """The upload, and whether the client's state was gone; its next one is stored until the server used the upload."""
     store = state_store(context, order.run, order.client)
     within_budget(settings, store)
     state, lost = confirmed_state(store, order.state)
@@ -45,7 +54,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         store.put(order.round, after)
     samples = len(work.split.indices(order.client))  # an upload need not say how many
     log.info("Client %s trained on %s samples in round %s.", order.client, samples, order.round)
-    return Reply(upload, order.round, fresh=bool(lost)).record()
+    return upload, bool(lost)
 
 
 def held_classes(content: RecordDict, context: Context) -> RecordDict:

@@ -35,12 +35,17 @@ from ....runs.opening import check_same, open_record
 from ....runs.record import Record
 from ....runs.rounds import Checks, Round, Run
 from ....runs.settings import Settings
+from ....runs.summed import check_enough
+from ....secagg.abort import Abort
 from ....training.resources import one_thread
+from ..masking import Call, check_masked
+from ..member_keys import read_keys
 from ..options import Options
 from ..records import Malformed, Order, failure_of, read_classes, read_reply, shown, to_json
 from .ask import ask, introductions, message_to, wait_for_clients
 from .class_counts import FIRST_COUNTS, ClassCounts
 from .fetch import Limit
+from .masked_round import MaskedRound
 from .members import CLAIMS, Members, MembersByClaim, MembersByKey, read_members
 from .outliers import outliers
 
@@ -57,6 +62,7 @@ def federate(
 ) -> Record:
     """Start, or resume, the federation in directory `options.out`, up to `settings.rounds` rounds."""
     record = Record(Path(options.out))
+    check_masked(settings, options)
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, log.info, noise="system")
@@ -93,6 +99,7 @@ class FederationServer:
     def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record, server: Server) -> None:
         self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
         self.members = self._members()
+        self.keys = read_keys(Path(options.members)) if experiment.settings.protect.secagg else {}
         self.id = str(record.environment()[FACTS]["run"])
         self.last_used = {client: line.round for line in record.rounds() for client in line.used}
         self.rounds_without_update = 0
@@ -115,11 +122,15 @@ class FederationServer:
             asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
             if self.experiment.settings.protect.holders == "announced":
                 round.announce(self._announced(round, asked))
-            missing, restarted = self._collect(round, asked)
+            failed = ""
+            if self.run.averages:
+                missing, restarted, failed = self._collect_sum(round, asked)
+            else:
+                missing, restarted = self._collect(round, asked)
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             # before the round is committed: a server that dies in between must not forget what a client reported
             self.class_counts.remember({upload.client: upload.counts.tolist() for upload in round.uploads})
-            line = round.close(who, missing, restarted)
+            line = round.close(who, missing, restarted, failed)
         self.last_used |= dict.fromkeys(line.used, line.round)
         self.was_discarded |= bool(line.discarded)
         self._report(line)
@@ -153,6 +164,29 @@ class FederationServer:
         for client, reason in outliers(round.uploads, compare_changes=self.was_discarded).items():
             round.refuse(client, reason)
         return answers.missing, sorted(restarted)
+
+    def _collect_sum(self, round: Round, asked: Mapping[int, int]) -> tuple[dict[int, str], list[int], str]:
+        """The same for a masked round; and why it failed, if it did."""
+        assert self.run.averages is not None
+        if not asked:
+            return {}, [], ""
+        orders = self._orders(round, asked)
+        call = Call.new(tuple(asked), self.run.averages.most_samples)
+        try:
+            check_enough(len(asked), len(asked), self.run.experiment.work.protect)
+            terms = call.terms(
+                next(iter(orders.values())), self.keys, self.run.averages, self.run.experiment.work.protect
+            )
+        except Abort as impossible:
+            return {}, [], str(impossible)
+        masked = MaskedRound(self.grid, asked, self.id, round.number, terms, self.options.deadline)
+        outcome = masked.collect({client: call.record(order) for client, order in orders.items()})
+        for client, reason in outcome.refused.items():
+            round.take(Outcome(client, failure=reason))
+        if outcome.total is not None:
+            round.take_sum(outcome.total, outcome.survivors)
+        round.stages = outcome.stages
+        return outcome.missing, sorted(outcome.restarted), outcome.failed
 
     def _announced(self, round: Round, asked: Mapping[int, int]) -> list[Tensor]:
         """The first exchange: which classes those who are there will share. Who does not answer counts for none."""
