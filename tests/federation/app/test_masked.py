@@ -14,6 +14,7 @@ import pytest
 from rebafl import UserError
 from rebafl.algorithms import KINDS
 from rebafl.federation.app.masking import Call
+from rebafl.federation.app.node.sessions import Session
 from rebafl.federation.app.options import read_run_config
 from rebafl.federation.app.records import failure_of
 from rebafl.federation.app.server.federate import federate
@@ -305,6 +306,28 @@ def test_secrets_are_their_owners_alone(tmp_path, masked):
     federated(masked, tmp_path, look)
     assert modes.keys() == {0o600}
     assert secrets_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("shift", [1 << 62, 10**12])
+def test_a_sum_that_cannot_be_right_is_discarded(tmp_path, masked, shift):
+    """A dishonest node sends what no honest one would: who it was does not show, but that it happened."""
+
+    def carry(part, round, stage, to_server, message):
+        if (part, round, stage, to_server) == (2, 2, Stage.MASK, False):
+            (file,) = (tmp_path / "fed" / "node-2").rglob("session-*")
+            session = Session.from_bytes(file.read_bytes())
+            vector = session.vector.copy()
+            vector[-1] += np.uint64(shift)  # what the client weighs
+            file.write_bytes(replace(session, vector=vector).to_bytes())
+        return message
+
+    masked["algorithm"] = "fedavg"
+    real, _ = federated(masked, tmp_path, carry)
+    line = real.rounds()[1]
+    assert "samples is beyond" in line.discarded
+    assert (line.updated, line.masked["unmask"]) == (False, CLIENTS)
+    assert [line.updated for line in real.rounds()] == [True, False, True]
+    assert is_exact(masked, real, tmp_path / "simulation")
 
 
 def test_what_leaves_a_node_looks_random(tmp_path, masked):
