@@ -38,7 +38,9 @@ def scored(album: Album, data: Data) -> list[Row]:
             one = album.targets[place]
             kinds.setdefault((one.what, one.k if one.what == SOME else 0), []).append(number)
         rows += [
-            _row(campaign, what, [album.targets[places[n]] for n in some], {m: v[some] for m, v in found.items()}, album)
+            _row(
+                campaign, what, [album.targets[places[n]] for n in some], {m: v[some] for m, v in found.items()}, album
+            )
             for (what, _), some in kinds.items()
         ]
     for row in rows:
@@ -135,7 +137,9 @@ def rate(by_unit: Sequence[float], trials: int, seed: int) -> Estimate:
     share, weight = found.value, 1 / (1 + z * z / trials)
     centre = weight * (share + z * z / (2 * trials))
     half = weight * z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return Estimate(share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units)
+    return Estimate(
+        share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units
+    )
 
 
 def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:

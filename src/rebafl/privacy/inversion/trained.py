@@ -107,8 +107,10 @@ def _contrast(found: Tensor, groups: list[Indices], some: Pairs) -> float:
         beside = beside[~np.isin(beside, group)][: SIZE - 1]
         shown = pictures[torch.from_numpy(np.concatenate([group[:1], beside]))]
         # ‖x − cr‖² for all contrasts c at once
-        far = shown.square().sum(1) - 2 * torch.tensor(CONTRASTS)[:, None] * (shown @ one) + (
-            torch.tensor(CONTRASTS)[:, None].square() * one.square().sum()
+        far = (
+            shown.square().sum(1)
+            - 2 * torch.tensor(CONTRASTS)[:, None] * (shown @ one)
+            + (torch.tensor(CONTRASTS)[:, None].square() * one.square().sum())
         )
         hits += (far.argmin(1) == 0).float()
         errors += far[:, 0]
