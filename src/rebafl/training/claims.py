@@ -1,4 +1,4 @@
-"""What does noise promise, and what not? Sentences that a run with noise says when it starts, and that its record has."""
+"""What does noise promise, and what not? Sentences that a run says when it starts, and that its record has."""
 
 from __future__ import annotations
 
