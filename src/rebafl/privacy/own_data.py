@@ -17,7 +17,7 @@ from ..data import Data, load
 from ..runs.environment import machine
 from ..runs.export import DESCRIPTION, Model, load_model, model_of_run
 from ..training.resources import one_thread
-from .curves import NOT_DONE, SERVER, USUAL, Curve, Plan, Steps, Tick, known_answers, least_k, plain_curve
+from .curves import NO_PICTURES, SERVER, USUAL, Curve, Plan, Steps, Tick, known_answers, least_k, plain_curve
 from .measures import auc, estimate, tpr_at
 from .tracing import Leakage, Target, Traced, disjoint, over_clients, trace
 from .verdicts import TOO_WEAK, Verdict, decide
@@ -112,7 +112,7 @@ class _ModelAudit:
             "exposure": None, "linking": [], "membership": [], "counts": None,
             "risk": {**answer, "classes_that_would_break_it": [name for name, n in held.items() if n < answer["k"]]},
             "verdicts": [verdict.plain() for verdict in verdicts],
-            "missing": [*NOT_DONE, "everything that needs other clients or several rounds"],
+            "missing": [NO_PICTURES, "everything that needs other clients or several rounds"],
         }  # fmt: skip
         self.steps("controls")
         return result
