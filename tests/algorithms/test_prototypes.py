@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebafl import class_prototypes, transfer_features
-from rebafl.algorithms.prototypes import cycled_targets, mean_prototypes, within_class_std
+from rebafl.algorithms.aggregate import Upload, means_of
+from rebafl.algorithms.prototypes import cycled_targets, within_class_std
 
 
 def random(*shape, seed=0):
@@ -17,6 +18,12 @@ def test_means_by_hand():
     assert torch.equal(table, torch.tensor([[5.0, 0.0], [0.0, 0.0], [2.0, 3.0]]))
 
 
+def pooled(tables, counts):
+    uploads = [Upload(0, {}, held, {"prototypes": table}) for table, held in zip(tables, counts, strict=True)]
+    means = means_of(uploads, "samples", "classes")
+    return means.shared["prototypes"], means.counts
+
+
 @given(st.integers(0, 2**31), st.permutations(range(4)))
 def test_aggregated_prototypes_are_the_pooled_means_in_any_order(seed, order):
     """Equal extractors: it must not matter which client held which sample. Unweighted means would be noticed."""
@@ -25,13 +32,13 @@ def test_aggregated_prototypes_are_the_pooled_means_in_any_order(seed, order):
     parts = [(features[a:b], labels[a:b]) for a, b in itertools.pairwise(cuts)]
     tables = [class_prototypes(x, y, 3) for x, y in parts]
     counts = [y.bincount(minlength=3) for _, y in parts]
-    table, mass = mean_prototypes([tables[i] for i in order], [counts[i] for i in order])
+    table, mass = pooled([tables[i] for i in order], [counts[i] for i in order])
     assert torch.allclose(table, class_prototypes(features, labels, 3), atol=1e-10)
-    assert torch.equal(mass, labels.bincount(minlength=3).double())
+    assert torch.equal(mass, labels.bincount(minlength=3))
 
 
 def test_a_class_that_nobody_holds_has_no_mass():
-    table, mass = mean_prototypes([torch.ones(3, 2)], [torch.tensor([4, 0, 1])])
+    table, mass = pooled([torch.ones(3, 2)], [torch.tensor([4, 0, 1])])
     assert mass.tolist() == [4, 0, 1]
     assert table[1].tolist() == [0, 0]
 

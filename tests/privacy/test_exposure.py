@@ -37,6 +37,34 @@ def test_classes_of_too_few_holders_are_not_handed_out():
     assert exposure(lines, TABLE, least_holders=3).handed == []
 
 
+def test_a_server_that_remembers_hands_out_until_another_mean_takes_the_place():
+    """Client 1 alone holds class 1; it uploads in round 1 and again in round 4."""
+    lines = [round_line(round=r, active=active) for r, active in enumerate([(0, 1), (0, 2), (2,), (1, 2), (0,)], 1)]
+    handed = {memory: exposure(lines, TABLE, memory=memory).handed for memory in (False, True)}
+    to = {memory: {e.round: e.to for e in events if e.label == 1} for memory, events in handed.items()}
+    assert to == {False: {1: (0, 2), 4: (0,)}, True: {1: (0, 2), 4: (0,)}}
+    lines = [round_line(round=r, active=active) for r, active in enumerate([(0, 1), (0,), (2,)], 1)]
+    last = [{e.round: e.to for e in exposure(lines, TABLE, memory=m).handed if e.label == 1} for m in (False, True)]
+    assert last == [{1: (0,)}, {1: (0, 2)}]
+
+
+def test_after_a_round_without_update_the_same_is_sent_again():
+    lines = [
+        round_line(round=1, active=(0, 1)),
+        round_line(round=2, active=(0,), updated=False),
+        round_line(round=3, active=(2,)),
+    ]
+    (event,) = (e for e in exposure(lines, TABLE).handed if e.label == 1)
+    assert event.to == (0, 2)
+
+
+def test_what_clients_keep_reaches_nobody():
+    lines = [round_line(round=1, active=(0, 1, 2), unshared=(1,)), round_line(round=2, active=(0, 1, 2))]
+    found = exposure(lines, TABLE, least_holders=2)
+    assert found.to_server == 5 - 1 + 5
+    assert not any(event.label == 1 for event in found.handed)
+
+
 def test_lost_and_refused_uploads_hand_nothing_out():
     lines = [round_line(round=1, active=(0, 1), lost=(0,), refused={1: "late"}), round_line(round=2, active=(2,))]
     assert not any(event.round == 1 for event in exposure(lines, TABLE).handed)

@@ -154,12 +154,12 @@ def test_going_back_needs_a_run_of_one_s_own(tmp_path, toy):
 def test_a_kill_after_a_discarded_round_leaves_no_states_that_are_taken_for_its_own(tmp_path, toy, monkeypatch):
     """The clients of a discarded round handed in states: they must be gone before the round is real."""
     changes = {"algorithm": "scaffold", "participation": {"kind": "bernoulli", "p": 0.5}}
-    next_server = rounds._next_server
+    next_server = rounds.next_server
 
-    def discard_second(experiment, number, server, uploads):
-        return (server, "on purpose") if number == 2 else next_server(experiment, number, server, uploads)
+    def discard_second(experiment, number, server, *uploads):
+        return (server, [], "on purpose") if number == 2 else next_server(experiment, number, server, *uploads)
 
-    monkeypatch.setattr(rounds, "_next_server", discard_second)
+    monkeypatch.setattr(rounds, "next_server", discard_second)
     whole = run_toy(tmp_path / "whole", toy, rounds=4, **changes)
     with monkeypatch.context() as patch:
 

@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 
-from rebafl import make_settings
+from rebafl import UserError, make_settings
+from rebafl.algorithms.interface import Server
 from rebafl.runs.accountant import epsilon_of
 from rebafl.runs.events import RoundLine
 from rebafl.runs.record import Record
+from rebafl.runs.rounds import Round
 from support.toy import lines, run_toy, same_bits, weights
 
 NOISY = {"clip": 1.0, "noise": 5.0}
@@ -114,6 +116,12 @@ def test_who_has_spent_the_budget_takes_part_no_more(toy, tmp_path):
             "scaffold",
             ["local", "follows from the weights", "seed"],
         ),
+        ({"update_clip": 1.0, "central_noise": 1.0, "counts": "withheld"}, "fedavg", ["broadcasts only", "seed"]),
+        (
+            {"update_clip": 1.0, "central_noise": 1.0, "counts": "withheld"},
+            "rebafl",
+            ["broadcasts only", "Prototypes and class counts are uploaded without", "seed"],
+        ),
     ],
 )
 def test_the_record_says_what_is_claimed_and_what_is_not(toy, tmp_path, protect, algorithm, sentences):
@@ -127,3 +135,62 @@ def test_protections_belong_to_the_run(toy, tmp_path):
     record = run_toy(tmp_path / "r", toy, protect={"min_count": 3}, rounds=1)
     assert Record(record.path).config()["protect"]["min_count"] == 3
     assert make_settings(record.config()).protect.min_count == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_announced_holders_change_what_the_server_sees_and_nothing_else(toy, tmp_path, workers):
+    words = {"delivery": {"kind": "bernoulli", "p": 0.8}, "rounds": 4, "workers": workers}
+    usual = run_toy(tmp_path / "a", toy, protect={"min_holders": 4}, **words)
+    told = run_toy(tmp_path / "b", toy, protect={"min_holders": 4, "holders": "announced"}, **words)
+    assert any(line.unshared for line in told.rounds())
+    assert all(set(line.hidden) >= {c for c in line.unshared if c in line.hidden} for line in told.rounds())
+    assert same_bits(weights(usual), weights(told))
+    assert same_bits(usual.server()["state"], told.server()["state"])
+    without = [{key: value for key, value in line.items() if key != "unshared"} for line in lines(told.path)]
+    assert without == lines(usual.path)
+
+
+def test_a_class_that_too_few_announced_never_leaves_a_client(toy, tmp_path, monkeypatch):
+    seen = []
+    take = Round.take
+
+    def watched(round, outcome):
+        seen.append((round.sent.unshared, outcome.upload))
+        take(round, outcome)
+
+    monkeypatch.setattr(Round, "take", watched)
+    run_toy(tmp_path / "r", toy, protect={"min_holders": 4, "holders": "announced"})
+    kept = [upload.shared["prototypes"][list(few)] for few, upload in seen if few]
+    assert kept
+    assert all((rows == 0).all() for rows in kept)
+    assert any((upload.counts[list(few)] > 0).any() for few, upload in seen), "some held what they did not send"
+
+
+CENTRAL = {"update_clip": 0.05, "central_noise": 2.0, "counts": "withheld"}
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "feddyn", "rebafl"])
+def test_the_server_adds_noise_once_to_the_mean(toy, tmp_path, algorithm):
+    """The next model minus that without noise is the noise: its spread is 2 C z / m."""
+    words = {"algorithm": algorithm, "rounds": 1, "participation": "always"}
+    noisy = run_toy(tmp_path / "noisy", toy, protect=CENTRAL, **words)
+    plain = run_toy(tmp_path / "plain", toy, protect={**CENTRAL, "central_noise": 0.0}, **words)
+    settings = make_settings(noisy.config())
+    after, before = (settings.algorithm.evaluated(Server.saved(r.server())) for r in (noisy, plain))
+    drawn = torch.cat([(after[name] - before[name]).flatten().double() for name in before])
+    assert drawn.std() == pytest.approx(2 * 0.05 * 2.0 / 6, rel=4 / (2 * len(drawn)) ** 0.5)
+    assert abs(drawn.mean()) < 4 * drawn.std() / len(drawn) ** 0.5
+    assert [line.epsilon for line in noisy.rounds()] == [epsilon_of(1 / 2.0, 1e-5)]
+
+
+def test_central_noise_does_not_depend_on_the_workers_nor_on_a_pause(toy, tmp_path):
+    whole = run_toy(tmp_path / "whole", toy, protect=CENTRAL, workers=2)
+    run_toy(tmp_path / "parts", toy, protect=CENTRAL, rounds=2)
+    parts = run_toy(tmp_path / "parts", toy, protect=CENTRAL)
+    assert same_bits(weights(whole), weights(parts))
+    assert lines(whole.path) == lines(parts.path)
+
+
+def test_what_follows_from_single_changes_has_no_central_noise(toy, tmp_path):
+    with pytest.raises(UserError, match=r"scaffold shares .* without noise: choose another algorithm"):
+        run_toy(tmp_path / "r", toy, algorithm="scaffold", protect=CENTRAL)

@@ -38,7 +38,7 @@ class Node:
 
     def __init__(self, part: int, run_config: dict, node_config: dict | None = None) -> None:
         self.node_id = 1000 + int(uuid.uuid4().hex[:12], 16)
-        self.public_key = f"key {part}".encode()
+        self.part, self.public_key = part, f"key {part}".encode()
         config = {PARTITION_ID: part} if node_config is None else node_config
         self.context = Context(
             run_id=1, node_id=self.node_id, node_config=config, state=RecordDict(), run_config=run_config
@@ -72,7 +72,7 @@ class FakeGrid:
 
     def _deliver(self, message):
         node = next(n for n in self.nodes if n.node_id == message.metadata.dst_node_id)
-        part, round = int(node.public_key.split()[1]), int(message.metadata.group_id)
+        part, round = node.part, int(message.metadata.group_id)
         self.asked.append((part, round, message.metadata.message_type))
         reply = node.answer(message)
         shown = self.conduct(part, round, reply) if round else reply

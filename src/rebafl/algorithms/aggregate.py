@@ -1,7 +1,8 @@
 """What does the server make of uploads? It refuses what cannot be right and averages the rest.
 
 Means are taken over named tensors in client-id order, accumulated in float64 and cast once, so that
-neither the order of arrival nor the number of workers can change a bit.
+neither the order of arrival nor the number of workers can change a bit. What all uploads of a round amount to, for an
+algorithm that needs no more than that, are their `Means`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +18,9 @@ from torch import Tensor
 from ..base.tensors import Tensors, size
 
 BLOCK = 2**20  # elements that are computed with at a time
+
+Weight = Literal["samples", "classes", "clients"]
+"""By what a tensor's mean is weighted: a client's samples; its samples of class c, for row c; or all clients alike."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,16 @@ class Upload:
     @property
     def bytes(self) -> int:
         return size(self.change) + size(self.shared) + size({"counts": self.counts})
+
+
+@dataclass(frozen=True)
+class Means:
+    """What all uploads of a round amount to: means in float64, the class counts in all, and how many uploads."""
+
+    change: Tensors
+    shared: Tensors
+    counts: Tensor
+    uploads: int
 
 
 def refusal(
@@ -130,6 +145,36 @@ def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights
             into.add_(part.to(torch.float64), alpha=weight / total)
     assert mean is not None
     return mean
+
+
+def class_weighted_mean(tables: Sequence[Tensor], counts: Sequence[Tensor]) -> Tensor:
+    """Row c averaged by the clients' samples of class c, in float64; zeros where nobody has any."""
+    total = torch.zeros_like(tables[0], dtype=torch.float64)
+    mass = torch.zeros_like(counts[0], dtype=torch.float64)
+    for table, count in zip(tables, counts, strict=True):
+        total += by_row(count.to(torch.float64), table) * table.to(torch.float64)
+        mass += count
+    return total / by_row(mass.clamp(min=1), total)
+
+
+def by_row(numbers: Tensor, table: Tensor) -> Tensor:
+    """One number for each row of a table, in a shape that multiplies with it."""
+    return numbers.reshape(-1, *[1] * (table.dim() - 1))
+
+
+def means_of(uploads: Sequence[Upload], change: Weight, shared: Weight | None) -> Means:
+    """The means of these uploads, weighted as said; without what is shared, if there is no weight for it."""
+    changes = _mean_of_all([upload.change for upload in uploads], uploads, change)
+    others = _mean_of_all([upload.shared for upload in uploads], uploads, shared) if shared else {}
+    return Means(changes, others, torch.stack([upload.counts for upload in uploads]).sum(0), len(uploads))
+
+
+def _mean_of_all(tensors: Sequence[Mapping[str, Tensor]], uploads: Sequence[Upload], weight: Weight) -> Tensors:
+    if weight == "classes":
+        counts = [upload.counts for upload in uploads]
+        return {name: class_weighted_mean([group[name] for group in tensors], counts) for name in tensors[0]}
+    weights = [upload.samples if weight == "samples" else 1.0 for upload in uploads]
+    return weighted_mean(tensors, weights)
 
 
 def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:

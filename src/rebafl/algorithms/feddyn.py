@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -9,7 +8,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, weights_of
-from .aggregate import Upload, moved, weighted_mean
+from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, gradients
 
 H, MEAN = "h/", "mean/"
@@ -25,6 +24,7 @@ class FedDyn(Algorithm):
     name = "feddyn"
     paper = "Acar et al., Federated Learning Based on Dynamic Regularization, 2021"
     costs = Costs("s_i, as large as the model", "none", "three additions per weight and step")
+    change_weight = "clients"
 
     alpha: Annotated[float, Field(gt=0, description="strength of the pull; the ReBaFL authors' code has 1e-4")] = 0.01
 
@@ -47,12 +47,11 @@ class FedDyn(Algorithm):
     def client_state_template(self, server: Server) -> Tensors:
         return {name.removeprefix(H): h for name, h in server.state.items() if name.startswith(H)}
 
-    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
-        change = weighted_mean([upload.change for upload in uploads], [1.0] * len(uploads))
+    def next_server(self, server: Server, means: Means, clients: int) -> Server:
         old = self.client_state_template(server)
-        share = len(uploads) / clients
-        h = moved(old, {name: change[name] for name in old}, -self.alpha * share)
-        mean = moved(server.weights, change)
+        share = means.uploads / clients
+        h = moved(old, {name: means.change[name] for name in old}, -self.alpha * share)
+        mean = moved(server.weights, means.change)
         cloud = moved(mean, {name: tensor.to(torch.float64) for name, tensor in h.items()}, -1 / self.alpha)
         state = {H + name: t for name, t in h.items()} | {MEAN + name: t for name, t in mean.items()}
         return Server(cloud, state)

@@ -33,7 +33,7 @@ from ..base.errors import UserError
 from ..base.rng import Noise, system_noise
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, extract, part_of
-from .aggregate import Upload, moved, weighted_mean
+from .aggregate import Means, Upload, Weight, means_of, moved
 
 
 @parameters
@@ -72,10 +72,11 @@ class Server:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client receives."""
+    """What a client receives; of the classes `unshared` it keeps the prototypes to itself."""
 
     weights: Tensors
     extra: Tensors = field(default_factory=dict)
+    unshared: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,9 @@ class Algorithm(ABC):
     name: ClassVar[str]
     paper: ClassVar[str] = ""
     costs: ClassVar[Costs] = Costs()
+    change_weight: ClassVar[Weight] = "samples"
+    shared_weight: ClassVar[Weight | None] = None
+    """By what the changes of weights, and what is shared, are averaged for `next_server`; None: not averaged."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -216,9 +220,19 @@ class Algorithm(ABC):
         return {}
 
     def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
-        """The next server, from uploads in client-id order; `clients` is how many there are in all."""
-        mean = weighted_mean([upload.change for upload in uploads], [upload.samples for upload in uploads])
-        return replace(server, weights=moved(server.weights, mean))
+        """The next server, from uploads in client-id order; `clients` is how many there are in all.
+
+        Where this is replaced, the server must see each upload, and `protect.secagg` is refused.
+        """
+        return self.next_server(server, means_of(uploads, self.change_weight, self.shared_weight), clients)
+
+    def next_server(self, server: Server, means: Means, clients: int) -> Server:
+        """The next server, from the means of the uploads: all that is known where uploads are only summed."""
+        return replace(server, weights=moved(server.weights, means.change))
+
+    def needs_each_upload(self) -> bool:
+        """Does the server's part need more than means?"""
+        return type(self).aggregate is not Algorithm.aggregate
 
     def server_samples(self) -> int:
         """How many samples of each class the server needs for itself, of those that no client holds."""

@@ -17,16 +17,6 @@ def class_prototypes(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     return (total / member.sum(0).clamp(min=1).unsqueeze(1)).to(features.dtype)
 
 
-def mean_prototypes(tables: list[Tensor], counts: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Clients' tables averaged by their class counts, and the counts in all; zeros where nobody has any."""
-    total = torch.zeros_like(tables[0], dtype=torch.float64)
-    mass = torch.zeros_like(counts[0], dtype=torch.float64)
-    for table, count in zip(tables, counts, strict=True):
-        total += count.to(torch.float64).unsqueeze(1) * table.to(torch.float64)
-        mass += count
-    return (total / mass.clamp(min=1).unsqueeze(1)).to(tables[0].dtype), mass
-
-
 def cycled_targets(available: Tensor, length: int) -> Tensor:
     """The available classes over and over, by position in the batch."""
     return available[torch.arange(length) % len(available)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -11,10 +10,10 @@ from torch import Tensor
 from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier
-from .aggregate import Upload
+from .aggregate import Means
 from .interface import Algorithm, Batch, Client, Context, Costs, Sent, Server, Task
 from .losses import adjusted_cross_entropy, log_prior, weighted_cross_entropy
-from .prototypes import class_prototypes, cycled_targets, mean_prototypes, transfer_features, within_class_std
+from .prototypes import class_prototypes, cycled_targets, transfer_features, within_class_std
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -33,6 +32,7 @@ class ReBaFL(Algorithm):
         communication="one feature vector per class, both ways",
         compute="two forward passes over the local data per round; the head twice per step",
     )
+    shared_weight = "classes"
 
     eps: Annotated[
         Share | Annotated[tuple[Share, ...], Field(min_length=1)],
@@ -114,11 +114,12 @@ class ReBaFL(Algorithm):
     def shared_template(self, server: Server) -> Tensors:
         return {name: table for name, table in server.state.items() if name == "prototypes"}
 
-    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
-        server = super().aggregate(server, uploads, clients)
+    def next_server(self, server: Server, means: Means, clients: int) -> Server:
+        server = super().next_server(server, means, clients)
         if self.mu == 0:
             return server
-        table, mass = mean_prototypes([u.shared["prototypes"] for u in uploads], [u.counts for u in uploads])
+        table = means.shared["prototypes"].to(server.state["prototypes"].dtype)
+        mass = means.counts.to(torch.float64)
         if self.memory:
             kept = mass == 0
             table = torch.where(kept.unsqueeze(1), server.state["prototypes"], table)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier
-from .aggregate import Upload, moved, weighted_mean
+from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, Training, gradients
 
 
@@ -25,6 +24,8 @@ class Scaffold(Algorithm):
         "c down and the change of c_i up: twice FedAvg",
         "two additions per weight and step",
     )
+    change_weight = "clients"
+    shared_weight = "clients"
 
     gradient: Annotated[
         Literal["exact", "raw"],
@@ -85,9 +86,7 @@ class Scaffold(Algorithm):
     def shared_template(self, server: Server) -> Tensors:
         return server.state
 
-    def aggregate(self, server: Server, uploads: Sequence[Upload], clients: int) -> Server:
-        alike = [1.0] * len(uploads)
-        weights = moved(server.weights, weighted_mean([upload.change for upload in uploads], alike))
-        share = len(uploads) / clients if self.scale == "all" else 1.0
-        c = moved(server.state, weighted_mean([upload.shared for upload in uploads], alike), share)
-        return replace(server, weights=weights, state=c)
+    def next_server(self, server: Server, means: Means, clients: int) -> Server:
+        share = means.uploads / clients if self.scale == "all" else 1.0
+        c = moved(server.state, means.shared, share)
+        return replace(server, weights=moved(server.weights, means.change), state=c)

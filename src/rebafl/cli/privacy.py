@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,23 +15,23 @@ from rich.text import Text
 
 from ..base.errors import UserError, exists
 from ..base.files import write_text
+from ..data import check_name
 from ..privacy.audit import audit_run
 from ..privacy.curves import Plan, Tick
 from ..privacy.measures import read_risk
 from ..privacy.own_data import audit_model
 from ..privacy.page import page, risk_sentences
-from .terminal import HELP, AsJson, err, out, progress_bar, say, show
+from ..privacy.trade import BASE, ROWS, cells, trade
+from ..privacy.trade_page import HEADER, table_of, trade_page
+from ..report.markdown import markdown_table
+from .terminal import HELP, AsJson, err, in_words, out, progress_bar, say, show, show_table
+from .words import Words, parse_seeds, split_words
 
 app = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
     help="What do uploads and broadcasts give away?\n\nExample: `rebafl privacy audit runs/a`",
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `audit` a word of its own while it is the only command."""
 
 
 @app.command()
@@ -89,6 +91,59 @@ def audit(
         out.print(Text(sentence), soft_wrap=True)
     out.print(Text(f"Not attacked: {'; '.join(result['missing'])}."), soft_wrap=True)
     out.print(Text(f"Written: {folder / 'audit.html'} and {folder / 'audit.json'}"), soft_wrap=True)
+
+
+@app.command()
+def protections(
+    words: Words = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of the runs.")] = "0,1,2",
+    to: Annotated[Path, typer.Option("--to", "-o", help="Folder for runs and results.")] = Path("runs/protections"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--row", help="Words of a row, in quotes, in place of the usual rows; repeat it."),
+    ] = None,
+    audit_seed: Annotated[int, typer.Option(min=0, help="Of the attacks' own random numbers.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed, three rounds: shows that it works.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what each protection costs in accuracy and gains against attacks, in one table.
+
+    The same small setting is run with each of them and attacked: words change the setting for all rows. Stopped, it is
+    resumed by the same command. Written are `protections.json`, `protections.html` and `protections.md`.
+
+    Examples:
+
+    * `rebafl privacy protections -o runs/protections`
+
+    * `rebafl privacy protections dataset=cifar-10 --seeds 0 --row "" --row "protect.clip=5 protect.noise=3"`
+    """
+    base, rest, _ = split_words(words or [])
+    usual = [] if base else list(BASE)
+    chosen = [*usual, *rest, *(["rounds=3"] if quick else [])]
+    rows = [tuple(shlex.split(row)) for row in only] if only else ROWS
+    made = cells(base, chosen, rows, parse_seeds(seeds)[:1] if quick else parse_seeds(seeds), to)
+    for cell in made:
+        check_name(cell.settings.dataset)
+    with progress_bar(disable=as_json or not err.is_terminal) as progress:
+        job = progress.add_task("protections", total=None, facts="")
+        began = time.monotonic()
+
+        def tick(done: int, of: int, text: str) -> None:
+            progress.update(job, total=of, completed=done, facts=text)
+            if not err.is_terminal and not as_json:
+                left = (time.monotonic() - began) / max(1, done) * (of - done)
+                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
+
+        result = _finite(trade(made, Plan(ks=(10, 100), seed=audit_seed), say=lambda text: None, tick=tick))
+    text = json.dumps(result, indent=1, allow_nan=False)
+    write_text(to / "protections.json", text + "\n")
+    write_text(to / "protections.html", trade_page(result, chosen))
+    write_text(to / "protections.md", markdown_table(HEADER, table_of(result)) + "\n")
+    if as_json:
+        print(text)
+        return
+    show_table(HEADER, table_of(result))
+    out.print(Text(f"Written: {to / 'protections.html'}, .md and .json"), soft_wrap=True)
 
 
 def _result(path: Path, data: str, plan: Plan, tick: Tick) -> dict[str, Any]:

@@ -47,8 +47,8 @@ class Runner:
         self.sent = Sent({})
 
     def receive(self, broadcast: bytes) -> None:
-        groups, _ = unpack(broadcast)
-        self.sent = Sent(groups["weights"], groups.get("extra", {}))
+        groups, note = unpack(broadcast)
+        self.sent = Sent(groups["weights"], groups.get("extra", {}), note.get("unshared", ()))
 
     def do(self, message: bytes) -> bytes:
         try:
@@ -88,7 +88,7 @@ class RemoteEngine(ABC):
     def close(self) -> None: ...
 
     def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]:
-        self.announce(pack({"weights": sent.weights, "extra": sent.extra}))
+        self.announce(pack({"weights": sent.weights, "extra": sent.extra}, {"unshared": list(sent.unshared)}))
         jobs = (Job(_train_message(client, round, state_of), client) for client in clients)
         for job, (groups, note) in self.run(jobs):
             if failure := note.get("failure"):

@@ -59,7 +59,9 @@ def _result(stage: Stage, tools: list[Tool], to: Path | None) -> dict[str, Any]:
     curves = tracing.curves() if stage.shares else []
     stage.steps("curves of leakage against k")
     sent = tracing.sent(curves) if stage.shares else []
-    handed = exposure(stage.replay.lines, stage.table, stage.least_holders) if stage.shares else None
+    handed = (
+        exposure(stage.replay.lines, stage.shared_table, stage.least_holders, stage.memory) if stage.shares else None
+    )
     parts: dict[str, Any] = {
         "what": _facts(stage, seen.non_members),
         "curves": [plain_curve(curve, stage.task.features, stage.plan.risk) for curve in curves],

@@ -2,6 +2,8 @@
 
 The broadcast of a class with one holder is that client's own prototype, with its exact count. With two holders, each of
 them gets the other's by subtracting its own. If one or two uploads make the whole round, the same holds for models.
+What was broadcast once is sent again in every round until another mean takes its place: after a round without an
+update, and, where the server remembers (`algorithm.memory`), after each in which nobody shares the class.
 """
 
 from __future__ import annotations
@@ -54,22 +56,18 @@ class Exposure:
         """Those of whom some prototype was handed to another client."""
         return {event.client for event in self.handed if set(event.to) - {event.client}}
 
-    def rounds_below(self, k: int, holders: int = 1) -> list[int]:
-        """Rounds in which a mean of fewer than k images, or of fewer holders, reached another client."""
-        return sorted({event.round for event in self.handed if event.count < k and event.to})
 
-
-def exposure(lines: Sequence[RoundLine], table: Indices, least_holders: int = 1) -> Exposure:
-    """`table`: how many images of each class each client holds. Classes of fewer than `least_holders` are not sent."""
+def exposure(lines: Sequence[RoundLine], table: Indices, least_holders: int = 1, memory: bool = False) -> Exposure:
+    """`table`: how many images of each class each client shares. Classes of fewer than `least_holders` are not sent."""
     handed: list[Handed] = []
     holders: Counter[int] = Counter()
     models: dict[int, list[int]] = {}
     uploads = to_server = 0
     for place, line in enumerate(lines):
         used = sorted(line.used)
-        told = tuple(lines[place + 1].active) if place + 1 < len(lines) else ()
         uploads += len(used)
-        to_server += int((table[used] > 0).sum())
+        kept = list(line.unshared)  # by the clients themselves
+        to_server += int((table[used] > 0).sum() - (table[used][:, kept] > 0).sum())
         if 0 < len(used) <= 2:
             models[line.round] = used
         for label in range(table.shape[1]):
@@ -77,8 +75,9 @@ def exposure(lines: Sequence[RoundLine], table: Indices, least_holders: int = 1)
             if not holding:
                 continue
             holders[len(holding)] += 1
-            if len(holding) < least_holders:
+            if len(holding) < least_holders or label in kept:
                 continue
+            told = recipients(lines, place, label, table, least_holders, memory) if len(holding) <= 2 else ()
             if len(holding) == 1:
                 handed.append(_handed(line.round, label, holding[0], table, told, "single holder"))
             elif len(holding) == 2:
@@ -86,6 +85,19 @@ def exposure(lines: Sequence[RoundLine], table: Indices, least_holders: int = 1)
                     to = (other,) if other in told else ()
                     handed.append(_handed(line.round, label, client, table, to, "subtraction"))
     return Exposure(handed, dict(sorted(holders.items())), uploads, to_server, models)
+
+
+def recipients(
+    lines: Sequence[RoundLine], place: int, label: int, table: Indices, least_holders: int, memory: bool
+) -> tuple[int, ...]:
+    """Who receives the mean of a class that the round at `place` made: all until another takes its place."""
+    told: set[int] = set()
+    for line in lines[place + 1 :]:
+        told |= set(line.active)
+        sharing = sum(table[client, label] > 0 for client in line.used)
+        if line.used and not (memory and (sharing < max(1, least_holders) or label in line.unshared)):
+            break
+    return tuple(sorted(told))
 
 
 def _handed(round: int, label: int, client: int, table: Indices, to: tuple[int, ...], by: str) -> Handed:

@@ -41,12 +41,13 @@ def tpr_at(members: Numbers, others: Numbers, fpr: float = FPR) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over clients with its 95% interval."""
+    """A mean over clients with its 95% interval, and what it is the mean of."""
 
     value: float
     low: float
     high: float
     units: int
+    values: tuple[float, ...] = ()
 
     def covers(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -65,7 +66,7 @@ def estimate(by_unit: Sequence[float], seed: int = 0, shared: int = 0) -> Estima
         return Estimate(math.nan, math.nan, math.nan, 0)
     centre = float(values.mean())
     if count == 1:
-        return Estimate(centre, 0.0, 1.0, 1)
+        return Estimate(centre, 0.0, 1.0, 1, (centre,))
     drawn = generator(seed, "privacy bootstrap").integers(count, size=(RESAMPLES, count))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values[drawn].mean(1), [tail, 1 - tail])
@@ -75,7 +76,7 @@ def estimate(by_unit: Sequence[float], seed: int = 0, shared: int = 0) -> Estima
         math.hypot(wider * (centre - float(low)), together),
         math.hypot(wider * (float(high) - centre), together),
     )
-    return Estimate(centre, max(0.0, centre - down), min(1.0, centre + up), count)
+    return Estimate(centre, max(0.0, centre - down), min(1.0, centre + up), count, tuple(values.tolist()))
 
 
 def _student(freedom: int) -> float:

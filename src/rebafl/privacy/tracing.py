@@ -2,7 +2,7 @@
 
 With μ and Σ of public images of the class, and p the mean of k images' features,
 score(x) = (f(x)−μ)ᵀΣ⁻¹(p−μ) − ‖f(x)−μ‖²_{Σ⁻¹}/2k is the log-likelihood ratio, up to a constant, of "x is one of the k"
-against "x is not", for Gaussian features and large k. Nothing is trained.
+against "x is not", for Gaussian features and large k. Nothing is trained. Of means with noise see `blur`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..base.rng import generator
 from ..population.partition import Indices
+from .blur import EXACT, Blur
 from .measures import FPR, Estimate, Numbers, auc, estimate, tpr_at
 
 KS = (1, 2, 5, 10, 50, 100, 500)
@@ -60,9 +61,9 @@ def whitening(public: Tensor | Numbers, shrinkage: float = SHRINKAGE) -> Whiteni
 class Target:
     """One client's images of one class in one round, as an attacker sees them.
 
-    `uploaded` are the features, under the client's own model, that a mean is made of; the other three are whitened,
-    under the model that the attacker has: of those same images, of fake members (public images that are in no mean),
-    and of non-members (other public images).
+    `uploaded` are the (clipped) features, under the client's own model, that a mean is made of; the other three are
+    whitened, under the model that the attacker has: of those same images, of fake members (public images that are in
+    no mean), and of non-members (other public images).
     """
 
     client: int
@@ -93,13 +94,22 @@ def trace(
     fpr: float = FPR,
     score: Score = tracing_score,
     seed: int = 0,
+    blur: Blur = EXACT,
+    holders: int = 1,
 ) -> Traced:
-    """Attack the means (one per round, of the same images) of the images at `rows`; scores of rounds are added up."""
+    """Attack the means (one per round, of the same images) of the images at `rows`; scores of rounds are added up.
+
+    Each mean is of k images of so many `holders`, each of whom blurred its own.
+    """
+    maps = [blur.sharpening(target.whiten.mean, target.whiten.map, k, holders) for target in targets]
     whitened = [target.whiten(mean[None])[0] for target, mean in zip(targets, means, strict=True)]
     permuted = [_permuted(p, target, seed) for p, target in zip(whitened, targets, strict=True)]
 
     def total(part: Callable[[Target], Numbers], against: Sequence[Numbers]) -> Numbers:
-        scores = [score(part(target), p, k) for target, p in zip(targets, against, strict=True)]
+        scores = [
+            score(_seen(part(target), sharpen), _seen(p, sharpen), k)
+            for target, p, sharpen in zip(targets, against, maps, strict=True)
+        ]
         out: Numbers = np.sum(scores, axis=0)
         return out
 
@@ -107,6 +117,10 @@ def trace(
     fakes = total(lambda t: t.fakes, whitened)
     wrong, wrong_others = total(lambda t: t.members[rows], permuted), total(lambda t: t.others, permuted)
     return Traced(auc(members, others), tpr_at(members, others, fpr), auc(fakes, others), auc(wrong, wrong_others))
+
+
+def _seen(rows: Numbers, sharpen: Numbers | None) -> Numbers:
+    return rows if sharpen is None else rows @ sharpen
 
 
 def _permuted(p: Numbers, target: Target, seed: int) -> Numbers:
@@ -131,13 +145,15 @@ def leakage(
     fpr: float = FPR,
     score: Score = tracing_score,
     seed: int = 0,
+    blur: Blur = EXACT,
 ) -> Leakage | None:
     """Means of k of a client's images each; `groups` has for (client, class) the rounds to combine. None: too few."""
     traced: dict[int, list[Traced]] = {}
     for (client, label), targets in groups.items():
+        random = generator(seed, f"privacy blur of class {label}", k, client)
         for rows in disjoint(len(targets[0].members), k, seed, client, label):
-            means = [target.uploaded[rows].mean(0) for target in targets]
-            traced.setdefault(client, []).append(trace(targets, means, rows, k, fpr, score, seed))
+            means = [blur.mean(target.uploaded[rows], random) for target in targets]
+            traced.setdefault(client, []).append(trace(targets, means, rows, k, fpr, score, seed, blur))
     return over_clients(traced, k, seed, non_members(targets[0] for targets in groups.values()))
 
 
@@ -146,6 +162,7 @@ def whole(
     fpr: float = FPR,
     score: Score = tracing_score,
     seed: int = 0,
+    blur: Blur = EXACT,
 ) -> Leakage | None:
     """The means that were really sent, each with its target; k is what each client holds."""
     traced: dict[int, list[Traced]] = {}
@@ -154,7 +171,7 @@ def whole(
         targets, means = [target for target, _ in pairs], [mean for _, mean in pairs]
         rows = np.arange(len(targets[0].members))
         sizes.append(len(rows))
-        traced.setdefault(client, []).append(trace(targets, means, rows, len(rows), fpr, score, seed))
+        traced.setdefault(client, []).append(trace(targets, means, rows, len(rows), fpr, score, seed, blur))
     shared = non_members(pairs[0][0] for pairs in groups.values())
     return over_clients(traced, int(np.median(sizes)) if sizes else 0, seed, shared)
 
@@ -186,18 +203,23 @@ def disjoint(count: int, k: int, seed: int, client: int, label: int, most: int =
 
 
 def synthetic(
-    dimensions: int, k: int, clients: int = 20, others: int = 1000, seed: int = 0, score: Score = tracing_score
+    dimensions: int,
+    k: int,
+    clients: int = 20,
+    others: int = 1000,
+    seed: int = 0,
+    score: Score = tracing_score,
+    blur: Blur = EXACT,
 ) -> Leakage:
     """The control whose answer is known: independent Gaussian coordinates, with AUC Φ(√(d/2k)) for large d and k."""
     groups: dict[tuple[int, int], list[Target]] = {}
     for client in range(clients):
         random = generator(seed, "privacy synthetic", k, client)
         draw = random.standard_normal
-        public = whitening(draw((max(4000, 20 * dimensions), dimensions)), shrinkage=0.0)
-        own = draw((max(k, min(2 * k, 200)), dimensions))
-        groups[client, client] = [
-            Target(client, client, 1, own, public, public(own), *(public(draw((n, dimensions))) for n in (200, others)))
-        ]
-    found = leakage(groups, k, score=score, seed=seed)
+        public = whitening(blur.clipped(draw((max(4000, 20 * dimensions), dimensions))), shrinkage=0.0)
+        own = blur.clipped(draw((max(k, min(2 * k, 200)), dimensions)))
+        outside = (public(blur.clipped(draw((n, dimensions)))) for n in (200, others))
+        groups[client, client] = [Target(client, client, 1, own, public, public(own), *outside)]
+    found = leakage(groups, k, score=score, seed=seed, blur=blur)
     assert found is not None
     return found

@@ -18,6 +18,7 @@ from ..base.tensors import Tensors
 from ..data import Data
 from ..models.contract import Classifier, evaluating, extract, load_weights
 from ..population.partition import Indices
+from .blur import EXACT, Blur
 from .measures import Numbers
 from .tracing import Target, Whitening, whitening
 
@@ -83,17 +84,26 @@ class ClassView:
     whitened: Numbers
 
 
-def class_views(eye: Eye, divided: Mapping[int, Pool], labels: list[int]) -> dict[int, ClassView]:
+def class_views(eye: Eye, divided: Mapping[int, Pool], labels: list[int], blur: Blur = EXACT) -> dict[int, ClassView]:
+    """Classes under the model that is loaded, their features clipped as clients clip theirs before a mean is taken."""
     views = {}
     for label in labels:
-        whiten = whitening(eye.features(divided[label].reference))
+        whiten = whitening(blur.clipped(eye.features(divided[label].reference)))
         held_out = eye.features(divided[label].held_out)
-        views[label] = ClassView(whiten, held_out, whiten(held_out))
+        views[label] = ClassView(whiten, held_out, whiten(blur.clipped(held_out)))
     return views
 
 
 def target_of(
-    view: ClassView, pool: Pool, client: int, label: int, round: int, uploaded: Tensor, seen: Tensor, seed: int
+    view: ClassView,
+    pool: Pool,
+    client: int,
+    label: int,
+    round: int,
+    uploaded: Tensor,
+    seen: Tensor,
+    seed: int,
+    blur: Blur = EXACT,
 ) -> Target:
     """`uploaded`: features of the client's images under its model; `seen`: under the attacker's."""
     fakes, others = pool.fakes_and_others(client, label, seed)
@@ -101,9 +111,9 @@ def target_of(
         client,
         label,
         round,
-        np.asarray(uploaded, dtype=np.float64),
+        blur.clipped(uploaded),
         view.whiten,
-        view.whiten(seen),
+        view.whiten(blur.clipped(seen)),
         view.whitened[fakes],
         view.whitened[others],
     )

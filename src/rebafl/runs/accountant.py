@@ -1,9 +1,9 @@
 """How much have a client's noisy uploads given away? (ε, δ), composed over all rounds in which it took part.
 
 Each upload is a Gaussian mechanism, or two: on prototypes and counts with noise of z₁ sensitivities, on the weights
-with z₂. Composed over T uploads, chosen adaptively, they are exactly as private as one Gaussian mechanism with noise of
-1/μ sensitivities, μ² = T (1/z₁² + 1/z₂²) (Dong, Roth and Su, Gaussian differential privacy, 2022, corollary 3.3), for
-which
+with z₂, whether a client adds it to its own change or the server to the mean that the change is part of. Composed over
+T uploads, chosen adaptively, they are exactly as private as one Gaussian mechanism with noise of 1/μ sensitivities,
+μ² = T (1/z₁² + 1/z₂²) (Dong, Roth and Su, Gaussian differential privacy, 2022, corollary 3.3), for which
 
     δ(ε) = Φ(μ/2 − ε/μ) − exp(ε) Φ(−μ/2 − ε/μ)
 
@@ -40,7 +40,7 @@ class Accountant:
 
 def accountant_of(protect: Protections) -> Accountant | None:
     """None where no noise is added: then there is nothing to count."""
-    rate = sum(1 / noise**2 for noise in (protect.noise, protect.update_noise) if noise)
+    rate = sum(1 / noise**2 for noise in (protect.noise, protect.update_noise, protect.central_noise) if noise)
     return Accountant(rate, protect.delta, protect.budget or math.inf) if rate else None
 
 

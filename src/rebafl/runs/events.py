@@ -45,12 +45,16 @@ class RoundLine:
     """Of other weights than those that count, by the name that the algorithm gives them."""
     hidden: Sequence[int] = ()
     """Classes whose prototypes too few clients share, so that the server does not pass them on."""
+    unshared: Sequence[int] = ()
+    """Classes whose prototypes clients were told to keep, since too few of those who took part hold them."""
     epsilon: float | None = None
     """What the uploads of one client have given away so far at most, at the δ of the settings; None without noise."""
     noise_source: str = ""
     """Where the noise comes from: `seed` or `system`."""
     spent: Sequence[int] = ()
     """Clients that were left out since one more upload would exceed their budget."""
+    masked: Mapping[str, int] = field(default_factory=dict)
+    """How many clients took part in each stage of a masked round of a federation, and how many had to."""
 
     @property
     def used(self) -> set[int]:
@@ -72,8 +76,10 @@ class RoundLine:
             **({"restarted": list(self.restarted)} if self.restarted else {}),
             **({"discarded": self.discarded} if self.discarded else {}),
             **({"hidden": list(self.hidden)} if self.hidden else {}),
+            **({"unshared": list(self.unshared)} if self.unshared else {}),
             **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
             **({"spent": list(self.spent)} if self.spent else {}),
+            **({"masked": dict(self.masked)} if self.masked else {}),
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

@@ -13,6 +13,7 @@ from .. import data as datasets
 from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
+from ..algorithms.prototypes import PROTOTYPES
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
@@ -24,9 +25,18 @@ from ..population.partition import Indices, Split, split_by
 from ..training.client_work import Work
 from ..training.loop import fit
 from .origin import own_code
-from .settings import Settings
+from .settings import KINDS, Settings
+from .summed import Averages, averages_of, impossible
 
 SERVER = -1  # the server's own number where it trains like a client
+SECAGG_SIMULATED = (
+    "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing, and "
+    "protects nobody."
+)
+SECAGG_REAL = (
+    "Uploads are masked (protect.secagg) against a server that is curious but follows the protocol; no cryptographer "
+    "has reviewed the masks, and the sum itself is not protected."
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,12 @@ class Experiment:
         algorithm = self.settings.algorithm
         counts = torch.zeros(self.task.classes, dtype=torch.int64)
         return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
+
+    def averages(self, server: Server, held: int = 0) -> Averages:
+        """How uploads are summed; a client holds at most so many samples, 0: as many as the data set has."""
+        settings, task = self.settings, self.task
+        most = settings.protect.most_samples(held or len(self.work.data.y_train), task.classes)
+        return averages_of(settings.algorithm, self.expected_upload(server), task.clients, most, settings.protect)
 
     def fit(self, round: int, weights: Tensors, part: Part, training: Training) -> Tensors:
         """Train one part of the model on the server's own samples, with the loop that clients use."""
@@ -116,10 +132,26 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    if not settings.protect.noisy:
-        return experiment
-    shared = settings.algorithm.shared_template(experiment.first_server())
-    return replace(experiment, warnings=(*warnings, *settings.protect.claims(shared, noise)))
+    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise)))
+
+
+def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
+    """What the protections of this run promise and what not; those that cannot be had are refused."""
+    settings, server = experiment.settings, experiment.first_server()
+    algorithm, protect = settings.algorithm, settings.protect
+    shared, said = algorithm.shared_template(server), []
+    if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
+        raise UserError(
+            f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
+            f"{others[0]} and more besides, which follows from a client's change without noise: "
+            "choose another algorithm, or protect.update_noise."
+        )
+    if protect.secagg:
+        averages = experiment.averages(server)
+        if reason := impossible(algorithm, KINDS["algorithm"].kind_of(type(algorithm)), averages):
+            raise UserError(reason)
+        said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
+    return (*said, *protect.claims(shared, noise)) if protect.noisy else tuple(said)
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -13,19 +13,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from torch import Tensor
+
 from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
 from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
+from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
 from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
+from ..secagg.abort import Abort
+from ..secagg.fixed_point import Vector
+from ..training.central_noise import means_with_central_noise, with_central_noise
 from ..training.evaluate import diversity
 from .accountant import accountant_of
 from .events import RoundLine
-from .experiment import Experiment
+from .experiment import SERVER, Experiment
 from .record import Record
 from .spool import Spool
+from .summed import Summed
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ class Run:
         protect = experiment.settings.protect
         most = protect.most_samples(checks.samples, experiment.task.classes)
         self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
+        self.averages = experiment.averages(server, checks.samples) if protect.secagg else None
         self.accountant = accountant_of(protect)
         self.sent_by: Counter[int] = Counter()  # noisy uploads by client; one that was lost may have been seen
         if self.accountant and record.begun:
@@ -114,19 +122,41 @@ class Round:
         self.expected = run.experiment.expected_upload(self.server)
         self.state = algorithm.client_state_template(self.server)
         self.failures: dict[int, str] = {}
+        self.stages: dict[str, int] = {}
+        self.sum = Summed(run.averages, self.protect) if run.averages else None
         self._uploads: dict[int, Upload] = {}
         self._refused: dict[int, str] = {}
+
+    def announce(self, shown: Sequence[Tensor]) -> None:
+        """Before anybody trains: those who take part said which classes they hold, and are told which too few do."""
+        if PROTOTYPES in self.expected.shared:
+            self.sent = replace(self.sent, unshared=self.protect.unshared(shown))
 
     def take(self, outcome: Outcome) -> None:
         """Use an upload, or note why it is not used."""
         if outcome.upload is None:
             self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
-        elif reason := self._refusal(outcome.upload, outcome.state or {}):
+        elif reason := self._refusal(outcome.upload, outcome.state or {}) or self._keep(outcome.upload):
             self._refused[outcome.client] = reason
-        else:
-            self._uploads[outcome.client] = self.spool.keep(self.protect.received(outcome.upload))
-            if outcome.state:
-                self.record.keep_state(outcome.client, outcome.state)
+        elif outcome.state:
+            self.record.keep_state(outcome.client, outcome.state)
+
+    def _keep(self, upload: Upload) -> str:
+        """Until the round is closed, or as a part of the sum only; why that cannot be, or ''."""
+        received = self.protect.received(upload)
+        if self.sum is None:
+            self._uploads[upload.client] = self.spool.keep(received)
+            return ""
+        try:
+            self.sum.add(received)
+        except Abort as reason:
+            return str(reason)
+        return ""
+
+    def take_sum(self, total: Vector, clients: Sequence[int]) -> None:
+        """Use the sum of these clients' uploads, which was made elsewhere."""
+        assert self.sum is not None
+        self.sum.put(total, clients)
 
     def refuse(self, client: int, reason: str) -> None:
         """Do not use an upload after all: beside the others of its round it cannot be right."""
@@ -143,18 +173,31 @@ class Round:
 
     @property
     def uploads(self) -> list[Upload]:
-        """Those that are used, in client-id order whatever the order of arrival."""
+        """Those that are used, in client-id order whatever the order of arrival; none where only a sum is known."""
         return [self._uploads[client] for client in sorted(self._uploads)]
+
+    @property
+    def used(self) -> bool:
+        """Is there anything to aggregate?"""
+        return bool(self.sum.clients if self.sum else self._uploads)
 
     @property
     def refused(self) -> dict[int, str]:
         return dict(sorted(self._refused.items()))
 
-    def close(self, who: Roster, missing: Mapping[int, str] | None = None, restarted: Sequence[int] = ()) -> RoundLine:
-        """Aggregate, score, commit: what the record says of the round, and the run has its next server."""
+    def close(
+        self,
+        who: Roster,
+        missing: Mapping[int, str] | None = None,
+        restarted: Sequence[int] = (),
+        failed: str = "",
+    ) -> RoundLine:
+        """Aggregate, score, commit: what the record says of the round, and the run has its next server.
+
+        `failed` says why there is nothing to aggregate although clients took part.
+        """
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
-        uploads, hidden = self.protect.concealed(self.uploads)
-        server, discarded = _next_server(self.experiment, self.number, self.server, uploads)
+        server, hidden, discarded = (self.server, [], failed) if failed else self._aggregated(len(who.trains))
         scores = _scores(engine, algorithm, server)
         if server is not self.server:
             before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
@@ -165,9 +208,9 @@ class Round:
             active=who.trains,
             lost=sorted(set(who.trains) - set(who.arrives)),
             refused=self.refused,
-            updated=bool(self.uploads) and not discarded,
+            updated=self.used and not discarded,
             diversity=self._diversity(),
-            bytes_up=len(who.trains) * self.expected.bytes,
+            bytes_up=len(who.trains) * (self.sum.bytes if self.sum else self.expected.bytes),
             bytes_down=len(who.trains) * (size(self.sent.weights) + size(self.sent.extra)),
             accuracy=scores.accuracy,
             loss=scores.loss,
@@ -178,12 +221,20 @@ class Round:
             discarded=discarded,
             other_accuracies=scores.others,
             hidden=hidden,
+            masked=self.stages,
+            unshared=self.sent.unshared,
             **self._privacy(who),
         )
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
         self.run.server = server
         self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
+
+    def _aggregated(self, asked: int) -> tuple[Server, list[int], str]:
+        """The next server, the classes whose prototypes it does not pass on, and why it is the old one if it is."""
+        if self.sum is not None:
+            return next_server_by_sum(self.experiment, self.number, self.server, self.sum, asked)
+        return next_server(self.experiment, self.number, self.server, self.uploads, self.sent.unshared)
 
     def _privacy(self, who: Roster) -> Plain:
         """What was given away by the end of this round, behind which noise, and who has spent the budget."""
@@ -199,17 +250,47 @@ class Round:
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
 
 
-def _next_server(experiment: Experiment, number: int, server: Server, uploads: list[Upload]) -> tuple[Server, str]:
-    """The aggregated and refined server; the old one without uploads, or, with the reason, if that is not finite."""
-    if not uploads:
-        return server, ""
-    algorithm = experiment.settings.algorithm
+def next_server(
+    experiment: Experiment, number: int, server: Server, received: Sequence[Upload], unshared: Sequence[int] = ()
+) -> tuple[Server, list[int], str]:
+    """The aggregated and refined server, and the classes that it does not pass on.
+
+    The old server without uploads, or, with the reason, if the new one is not finite.
+    """
+    if not received:
+        return server, [], ""
+    algorithm, work = experiment.settings.algorithm, experiment.work
+    uploads, hidden = work.protect.concealed(received, unshared)
+    uploads = with_central_noise(work.protect, uploads, len(received), work.noise_of(SERVER, number))
     after = algorithm.aggregate(server, uploads, experiment.task.clients)
-    after = checked_server(algorithm, "aggregate", after, server)
-    after = algorithm.refine(after, partial(experiment.fit, number))
-    after = checked_server(algorithm, "refine", after, server)
+    return _refined(experiment, number, server, checked_server(algorithm, "aggregate", after, server), hidden)
+
+
+def next_server_by_sum(
+    experiment: Experiment, number: int, server: Server, summed: Summed, asked: int
+) -> tuple[Server, list[int], str]:
+    """The same where only the sum of the uploads is known; `asked` clients were to take part."""
+    if not summed.clients:
+        return server, [], ""
+    algorithm, work = experiment.settings.algorithm, experiment.work
+    try:
+        means, hidden = summed.means(asked)
+    except Abort as reason:
+        return server, [], str(reason)
+    like = experiment.expected_upload(server).change
+    means = means_with_central_noise(work.protect, means, like, work.noise_of(SERVER, number))
+    after = algorithm.next_server(server, means, experiment.task.clients)
+    return _refined(experiment, number, server, checked_server(algorithm, "next_server", after, server), hidden)
+
+
+def _refined(
+    experiment: Experiment, number: int, before: Server, server: Server, hidden: list[int]
+) -> tuple[Server, list[int], str]:
+    algorithm = experiment.settings.algorithm
+    after = algorithm.refine(server, partial(experiment.fit, number))
+    after = checked_server(algorithm, "refine", after, before)
     problem = not_finite(after.weights) or not_finite(after.state)
-    return (server, problem) if problem else (after, "")
+    return (before, hidden, problem) if problem else (after, hidden, "")
 
 
 @dataclass(frozen=True)

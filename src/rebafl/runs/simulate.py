@@ -73,6 +73,8 @@ def _round(run: Run, listen: Listener) -> None:
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
     clients = who.arrives
     with run.next_round() as round:
+        if run.experiment.settings.protect.holders == "announced":
+            round.announce([run.experiment.work.shown_counts(client) for client in who.trains])
         listen(ClientsTrained(0, len(clients)))
         outcomes = run.engine.train(round.number, round.sent, clients, _states(run.record, round.state))
         for done, outcome in enumerate(outcomes, 1):

@@ -1,7 +1,12 @@
-"""What does a client do in a round? Five steps, each once and in order; it refuses what could unmask its own vector."""
+"""What does a client do in a round? Five steps, each once and in order; it refuses what could unmask its own vector.
+
+Between two steps a client may be saved and restored elsewhere. Whoever does that must see to it that what was saved is
+restored once: the same step done twice, on two inputs, gives the client's vector away.
+"""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -157,6 +162,33 @@ class Client:
             data = reply.signed_by(self._signing_key).to_bytes()
             self._forget()
             return data
+
+    def saved(self) -> bytes:
+        """Everything that the next step needs, all secrets included, as JSON."""
+        values = {
+            "stage": self.stage.value,
+            "secrets": [secret.hex() for secret in (self._seal_secret, self._mask_secret, self._seed)],
+            "own_advert": self._own_advert.to_bytes().hex() if self._own_advert else "",
+            "adverts": {str(client): advert.to_bytes().hex() for client, advert in self._adverts.items()},
+            "shares": {str(client): [share.hex() for share in pair] for client, pair in self._shares.items()},
+            "agreed": self._agreed,
+        }
+        return json.dumps(values).encode()
+
+    @classmethod
+    def restored(cls, terms: Terms, client: int, signing_key: ec.EllipticCurvePrivateKey, saved: bytes) -> Client:
+        """The client that was saved; `terms` must be those it had."""
+        values = json.loads(saved)
+        one = cls(terms, client, signing_key)
+        one.stage = Stage(values["stage"])
+        one._seal_secret, one._mask_secret, one._seed = map(bytes.fromhex, values["secrets"])
+        one._own_advert = Advert.from_bytes(bytes.fromhex(values["own_advert"])) if values["own_advert"] else None
+        one._adverts = {int(c): Advert.from_bytes(bytes.fromhex(data)) for c, data in values["adverts"].items()}
+        one._shares = {int(c): (bytes.fromhex(a), bytes.fromhex(b)) for c, (a, b) in values["shares"].items()}
+        if values["agreed"]:
+            survivors, dropped = values["agreed"]
+            one._agreed = tuple(survivors), tuple(dropped)
+        return one
 
     def _key_to(self, other: int, sender: int, recipient: int) -> bytes:
         purpose = seal_purpose(sender, recipient)

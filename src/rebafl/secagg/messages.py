@@ -95,6 +95,11 @@ def _ids(clients: Iterable[int]) -> bytes:
     return _table(dict.fromkeys(clients, b""))
 
 
+def sender_of(data: bytes) -> int:
+    """Whose message this claims to be; that it is signed is checked elsewhere."""
+    return int(HEAD.unpack(Reader(data).take(HEAD.size))[3])
+
+
 @dataclass(frozen=True)
 class Message(ABC):
     """`client` is the sender or the recipient, or EVERYONE."""

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Algorithm, Client, Sent, Training
-from ..base.rng import NoiseSource, generator, seeded_noise, system_noise, torch_stream
+from ..base.rng import Noise, NoiseSource, generator, seeded_noise, system_noise, torch_stream
 from ..base.tensors import Tensors
 from ..data import Data
 from ..models.contract import Classifier
@@ -59,8 +60,16 @@ class Work:
             shuffle=generator(self.seed, "client", round, number),
             random=generator(self.seed, "algorithm", round, number),
             state=state,
-            noise=seeded_noise(self.seed, round, number) if self.noise == "seed" else system_noise,
+            noise=self.noise_of(number, round),
         )
+
+    def noise_of(self, number: int, round: int) -> Noise:
+        """Where a client, or the server, takes the noise of its protections from in a round."""
+        return seeded_noise(self.seed, round, number) if self.noise == "seed" else system_noise
+
+    def shown_counts(self, client: int) -> Tensor:
+        """What a client says of its classes before it uploads, and then with its upload unless there is noise on it."""
+        return self.protect.shown_counts(torch.from_numpy(self.split.counts(client)), prototypes=True)
 
     def train(
         self, net: Classifier, sent: Sent, client: int, round: int, state: Tensors | None

@@ -13,7 +13,7 @@ from ..algorithms.interface import Algorithm, Batch, Client, Sent
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 from .images import bordered, crop_flip, rows_of
-from .protections import NONE, Protections
+from .protections import NONE, Protections, without_prototypes
 from .sgd import SGD
 
 Outgoing = Callable[[Upload, Client], Upload]
@@ -49,7 +49,8 @@ def train(
     )
     net.eval()
     protect.change_weights(net, sent.weights, algorithm.trains, client)  # before anything else is computed from them
-    upload = outgoing(protect.change_upload(algorithm.upload(net, context, steps), net, client), client)
+    upload = protect.change_upload(algorithm.upload(net, context, steps), net, client)
+    upload = outgoing(without_prototypes(upload, sent.unshared), client)
     return upload, algorithm.next_state(net, context, upload, steps)
 
 

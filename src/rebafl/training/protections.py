@@ -6,8 +6,8 @@ A client applies them after training, in the one training loop, so simulator and
    derived later (Scaffold's variates, FedDyn's dual, features for prototypes) is derived from what is sent.
 2. `change_upload`: prototypes and class counts are clipped, noised, left out, rounded or withheld.
 
-The server applies `received` to each upload and `concealed` to all of a round. docs/protections.md says what each
-protects against, and what it does not.
+The server applies `received` to each upload and `concealed` to all of a round; noise that it adds to the mean is in
+`central_noise`. docs/protections.md says what each protects against, and what it does not.
 
 **Sensitivity of prototypes and counts.** Let S_c be the sum of the clipped features of class c, each of length at most
 C, and n_c their number. What is noised is the vector v of all S_c / C and all n_c. One image more or less, of class c,
@@ -36,10 +36,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from typing_extensions import Self
 
-from ..algorithms.aggregate import Upload, euclidean_norm
+from ..algorithms.aggregate import Means, Upload, by_row, euclidean_norm
 from ..algorithms.interface import Client
 from ..algorithms.prototypes import PROTOTYPES
-from ..base.config import parameters
+from ..base.config import Added, parameters
 from ..base.rng import NoiseSource
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
@@ -63,6 +63,11 @@ class Protections:
     min_holders: Annotated[
         int, Field(ge=0, description="a prototype is broadcast only if so many answering clients share the class")
     ] = 0
+    holders: Annotated[
+        Literal["aggregator", "announced"],
+        Field(description="min_holders is seen to by the server, or by clients, who are told before they upload"),
+        Added(before="aggregator"),
+    ] = "aggregator"
     clip: Annotated[float, Field(ge=0, description="bound on the length of each image's feature; 0: none")] = 0.0
     noise: Annotated[
         float, Field(ge=0, description="noise on class sums and counts, over their sensitivity to one image; 0: none")
@@ -73,8 +78,24 @@ class Protections:
     update_noise: Annotated[
         float, Field(ge=0, description="noise on that change, over its sensitivity to all of a client's data; 0: none")
     ] = 0.0
+    central_noise: Annotated[
+        float,
+        Field(ge=0, description="noise by the server on the mean change, over its sensitivity to one client; 0: none"),
+        Added(before=0.0),
+    ] = 0.0
     budget: Annotated[float, Field(ge=0, description="ε at which a client takes part no more; 0: no limit")] = 0.0
     delta: Annotated[float, Field(gt=0, lt=1, description="δ at which ε is stated")] = 1e-5
+    secagg: Annotated[
+        bool, Field(description="the server learns the sum of a round's uploads and no upload"), Added(before=False)
+    ] = False
+    secagg_stay: Annotated[
+        float,
+        Field(ge=0.5, le=1, description="share of a round's clients that must stay, or it is discarded; over half"),
+        Added(before=0.67),
+    ] = 0.67
+    secagg_bound: Annotated[
+        float, Field(gt=0, description="largest number in an upload that is summed; smaller: finer"), Added(before=1e3)
+    ] = 1e3
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -82,13 +103,36 @@ class Protections:
             raise ValueError("noise needs a bound on what it is to hide; set protect.clip as well")
         if self.update_noise and not self.update_clip:
             raise ValueError("update_noise needs a bound on what it is to hide; set protect.update_clip as well")
+        if self.central_noise and not self.update_clip:
+            raise ValueError("central_noise needs a bound on what it is to hide; set protect.update_clip as well")
+        if self.central_noise and self.update_noise:
+            raise ValueError("update_noise and central_noise both blur the weights; choose one of them")
+        if self.central_noise and self.counts != "withheld":
+            raise ValueError(
+                "central_noise needs weights in the mean that do not depend on data; set protect.counts=withheld"
+            )
+        if self.holders == "announced" and not self.min_holders:
+            raise ValueError("holders=announced says how min_holders is kept; set protect.min_holders as well")
+        if self.holders == "announced" and self.noise:
+            raise ValueError(
+                "holders=announced tells exactly which classes a client holds, which noise is to hide; "
+                "choose protect.holders=aggregator"
+            )
+        if self.holders == "announced" and self.secagg:
+            raise ValueError(
+                "holders=announced tells the server which classes each client holds, which secagg is to hide; "
+                "choose protect.holders=aggregator"
+            )
         if self.budget and not self.noisy:
-            raise ValueError("a budget is spent by noisy uploads only; set protect.noise or protect.update_noise")
+            raise ValueError(
+                "a budget is spent by noisy uploads only; set protect.noise, protect.update_noise or "
+                "protect.central_noise"
+            )
         return self
 
     @property
     def noisy(self) -> bool:
-        return bool(self.noise or self.update_noise)
+        return bool(self.noise or self.update_noise or self.central_noise)
 
     def claims(self, shared: Collection[str], source: NoiseSource) -> tuple[str, ...]:
         """What the recorded ε is about and what it is not, in sentences; `shared` names what an upload shares."""
@@ -104,13 +148,19 @@ class Protections:
                 "Weights are uploaded without noise, which voids any claim about the client as a whole, or about an "
                 "image; protect.update_noise adds it.",
             ]
-        else:
+        elif self.update_noise:
             said += ["ε is about all of a client's data (local differential privacy), and covers its weights."]
-            if exposed:
-                said += [
-                    f"{exposed.capitalize()} are uploaded without noise, which voids any claim about the client as a "
-                    "whole; protect.noise adds it."
-                ]
+        if self.central_noise:
+            seen = "the sum of all changes" if self.secagg else "each client's change"
+            said += [
+                "ε is about all of a client's data, replaced by any other (central differential privacy), and covers "
+                f"the weights towards those who see broadcasts only: the server sees {seen} without noise."
+            ]
+        if exposed and not self.noise:
+            said += [
+                f"{exposed.capitalize()} are uploaded without noise, which voids any claim about the client as a "
+                "whole; protect.noise adds it."
+            ]
         if set(shared) - {PROTOTYPES}:
             said += ["What else the algorithm shares is covered only as far as it follows from the weights."]
         if source == "seed":
@@ -126,10 +176,11 @@ class Protections:
         uploaded = {name: tensor for name, tensor in net.state_dict().items() if trains(part_of(name))}
         change = {n: tensor - received[n] for n, tensor in uploaded.items() if tensor.is_floating_point()}
         length = euclidean_norm(change)
-        if not self.update_noise and not length > self.update_clip:
+        hidden = bool(self.update_noise or self.central_noise)
+        if not hidden and not length > self.update_clip:
             return
         if not math.isfinite(length):
-            if not self.update_noise:
+            if not hidden:
                 return  # the server refuses it by its name
             change, length = {name: torch.zeros_like(tensor) for name, tensor in change.items()}, 0.0
         shorter, deviation = self.update_clip / max(length, self.update_clip), self.update_deviation
@@ -139,7 +190,7 @@ class Protections:
             if deviation:
                 exact += deviation * client.noise(tensor.shape)
             protected[name] = (received[name].to(torch.float64) + exact).to(tensor.dtype)
-        counters = {name: received[name] for name, t in uploaded.items() if self.update_noise and name not in change}
+        counters = {name: received[name] for name, t in uploaded.items() if hidden and name not in change}
         load_weights(net, {**net.state_dict(), **counters, **protected})
 
     def change_upload(self, upload: Upload, net: Classifier, client: Client) -> Upload:
@@ -174,15 +225,43 @@ class Protections:
             return replace(upload, weight=1)
         return replace(upload, weight=max(1, upload.samples)) if self.fewest_samples == 0 else upload
 
-    def concealed(self, uploads: Sequence[Upload]) -> tuple[list[Upload], list[int]]:
-        """The uploads without those prototypes that too few clients share, and the classes that are left out so."""
+    def unshared(self, announced: Sequence[Tensor]) -> tuple[int, ...]:
+        """Classes whose prototypes clients keep, by the counts that those who take part show before they upload."""
+        if self.holders != "announced" or not announced:
+            return ()
+        return tuple(
+            torch.nonzero(torch.stack([c > 0 for c in announced]).sum(0) < self.min_holders).flatten().tolist()
+        )
+
+    def concealed(self, uploads: Sequence[Upload], unshared: Sequence[int] = ()) -> tuple[list[Upload], list[int]]:
+        """The uploads without those prototypes that too few clients share, and the classes that are left out so.
+
+        `unshared` are classes that clients were told not to share; they may have been more than was known then.
+        """
         if not self.min_holders or not uploads or PROTOTYPES not in uploads[0].shared:
             return list(uploads), []
-        holders = torch.stack([upload.counts > 0 for upload in uploads]).sum(0)
-        hidden = (holders > 0) & (holders < self.min_holders)
+        hidden = self._held_by_few(torch.stack([upload.counts > 0 for upload in uploads]).sum(0), unshared)
         if not hidden.any():
             return list(uploads), []
         return [_without(upload, hidden) for upload in uploads], torch.nonzero(hidden).flatten().tolist()
+
+    def concealed_means(self, means: Means, holders: Tensor) -> tuple[Means, list[int]]:
+        """The same where only means are known, and how many clients hold each class."""
+        hidden = self._held_by_few(holders)
+        table = means.shared[PROTOTYPES]
+        rest = torch.where(by_row(hidden, table), torch.zeros_like(table), table)
+        counts = torch.where(hidden, torch.zeros_like(means.counts), means.counts)
+        concealed = replace(means, counts=counts, shared={**means.shared, PROTOTYPES: rest})
+        return concealed, torch.nonzero(hidden).flatten().tolist()
+
+    def _held_by_few(self, holders: Tensor, unshared: Sequence[int] = ()) -> Tensor:
+        few = holders < self.min_holders
+        few[list(unshared)] = True
+        return (holders > 0) & few
+
+    def secagg_threshold(self, asked: int) -> int:
+        """How many of so many clients must stay to the end of a round: more than half, so no two groups can."""
+        return min(asked, max(asked // 2 + 1, math.ceil(self.secagg_stay * asked)))
 
     def objection(self, upload: Upload) -> str | None:
         """What no upload under these protections says, or None."""
@@ -226,6 +305,16 @@ class Protections:
 
 
 NONE = Protections()
+
+
+def without_prototypes(upload: Upload, classes: Sequence[int]) -> Upload:
+    """What a client sends if it keeps the prototypes of these classes; counts are protected by themselves."""
+    table = upload.shared.get(PROTOTYPES)
+    if not classes or table is None:
+        return upload
+    rest = table.clone()
+    rest[list(classes)] = 0
+    return replace(upload, shared={**upload.shared, PROTOTYPES: rest})
 
 
 def _power_of_two(count: int) -> int:

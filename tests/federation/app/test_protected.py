@@ -21,6 +21,7 @@ FIXED = {
     "rounded": " protect.counts=rounded",
     "withheld": " protect.counts=withheld",
     "holders": " protect.min_holders=3",
+    "announced": " protect.min_holders=3 protect.holders=announced",
     "clipped": " protect.clip=0.5 protect.update_clip=0.05",
 }
 FIXED["all"] = FIXED["withheld"] + FIXED["clipped"] + " protect.min_count=3 protect.min_holders=2"

@@ -49,7 +49,8 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
     """Both, from Flower's flat values; what is wrong is said in one sentence."""
     names = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Options)}
     rest = dict(values)
-    options = build(Options, {names[key]: rest.pop(key) for key in list(rest) if key in names}, "federation")
+    given = {names[key]: rest.pop(key) for key in list(rest) if key in names}
+    options = build(Options, given, "federation")
     words = rest.pop(WORDS, "")
     try:
         chosen = parse_assignments(shlex.split(words))
@@ -58,4 +59,6 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
     settings = make_settings({"participation": "always"}, nested(rest.items()), chosen)
     if settings.dropout != "away" or settings.delivery.name != "always":
         raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
+    if settings.protect.secagg and "counts" not in given:  # those of single clients are not known then
+        options = dataclasses.replace(options, counts="free")
     return settings, options

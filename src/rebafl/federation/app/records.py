@@ -14,7 +14,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,16 +64,22 @@ class Order:
     sent: Sent
 
     def record(self) -> RecordDict:
-        note = {"run": self.run, "client": self.client, "round": self.round, "state": self.state}
+        note: dict[str, Any] = {"run": self.run, "client": self.client, "round": self.round, "state": self.state}
+        if self.sent.unshared:
+            note["unshared"] = list(self.sent.unshared)
         return _record(
             {"weights": self.sent.weights, "extra": self.sent.extra},
             {**note, "inputs": self.inputs, "data": self.data},
         )
 
+    def question(self) -> RecordDict:
+        """The same before there is anything to train from: which classes will the client share?"""
+        return replace(self, sent=Sent({})).record()
+
 
 def read_order(content: RecordDict) -> Order:
     note = Note(content)
-    sent = Sent(tensors(content, "weights"), tensors(content, "extra"))
+    sent = Sent(tensors(content, "weights"), tensors(content, "extra"), note.numbers("unshared"))
     run = note.text("run")
     if len(run) != 32 or not set(run) <= set("0123456789abcdef"):  # it becomes the name of a folder
         raise Malformed(f"{run!r} is no name of a run")
@@ -95,6 +101,22 @@ class Reply:
         groups = {"change": self.upload.change, "shared": self.upload.shared, "counts": {"counts": self.upload.counts}}
         note = {"client": self.upload.client, "round": self.round, "fresh": self.fresh}
         return _record(groups, note, secrets.token_hex(16))
+
+
+def classes_record(client: int, round: int, classes: torch.Tensor) -> RecordDict:
+    """What a client answers when it is asked which classes it will share: one for each of them, zero for others."""
+    return _record({"counts": {"counts": classes}}, {"client": client, "round": round}, secrets.token_hex(16))
+
+
+def read_classes(content: RecordDict, client: int, round: int, classes: int) -> torch.Tensor:
+    """Which classes this client said that it will share in this round."""
+    note, shown = Note(content), tensors(content, "counts")
+    if (note.number("client"), note.number("round")) != (client, round) or shown.keys() != {"counts"}:
+        raise Malformed("the answer is not about this client's classes in this round")
+    told = shown["counts"]
+    if told.shape != (classes,) or told.dtype != torch.int64 or not set(told.tolist()) <= {0, 1}:
+        raise Malformed("the answer does not say of each class whether it is shared")
+    return told
 
 
 def failure_record(reason: str) -> RecordDict:
@@ -162,6 +184,13 @@ class Note:
         if type(value) is not int or not 0 <= value < 2**63:
             raise Malformed(f"{name} in the note is {value!r:.80}, not a whole number from 0 up")
         return value
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers from 0 up; empty if it is not there."""
+        values = self.facts.get(name, [])
+        if not isinstance(values, list) or not all(type(value) is int and 0 <= value < 2**31 for value in values):
+            raise Malformed(f"{name} in the note is {values!r:.80}, not a list of whole numbers from 0 up")
+        return tuple(value for value in values if isinstance(value, int))
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self.facts.get(name, default)

@@ -71,7 +71,8 @@ def _fill(folder: Path, plan: Plan) -> None:
     _write(server / "environment", "server-environment", values)
     _write(server / "start.sh", "server-start.sh", values)
     _write(server / "rebafl-server.service", "unit.service", values)
-    write_whole(server / MEMBERS, write_toml({"clients": allowed}).encode())
+    for name in machines(plan):  # nodes know each other without the server's help
+        write_whole(folder / name / MEMBERS, write_toml({"clients": allowed}).encode())
     (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
     write_whole(folder / DESCRIPTION, f"{json.dumps(asdict(plan), indent=2)}\n".encode())
 

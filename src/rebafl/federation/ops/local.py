@@ -13,6 +13,7 @@ from ...base.files import is_locked, write_whole
 from ...runs.events import RoundLine
 from ...runs.record import Record
 from ..app.member_keys import MEMBERS, read_keys
+from ..app.options import read_run_config
 from ..flower_changes import need_flower
 from . import processes
 from .control import Link, connected
@@ -115,7 +116,9 @@ class LocalFederation:
         if self.is_up:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
         (self.server / SUBMITTED).unlink(missing_ok=True)
-        request_run(self.server, {"counts": self._counts_rule(), **config}, self.out, components)
+        settings, _ = read_run_config(config)
+        rule = "free" if settings.protect.secagg else self._counts_rule()
+        request_run(self.server, {"counts": rule, **config}, self.out, components)
         self.start("server", environment("server"))
         if not wait_until(lambda: is_taken(self.plan.port), START):  # nodes that find no server wait longer each time
             raise UserError(f"The server does not start; see {self.server / LOG}.")

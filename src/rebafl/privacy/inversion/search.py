@@ -1,6 +1,7 @@
 """Which picture that looks like public ones has the given feature? The latents of an autoencoder are searched for it.
 
-The variational autoencoder is trained once on public pictures, by their coordinates along the directions in which they vary most.
+The variational autoencoder is trained once on public pictures, by their coordinates along the directions in which they
+vary most.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .descent import Chosen, ClassStarts, Public, Setting, descend, divide
 from .pixels import Directions, directions
 
 DIRECTIONS, HIDDEN, LATENT = 200, 512, 128
-STEPS, BATCH, RATE = 2000, 128, 1e-3
+STEPS, BATCH, RATE, LIKELY = 2000, 128, 1e-3, 0.3
 CANDIDATES = tuple(
     Setting(steps, rate, variation, prior)
     for steps in (100,)
@@ -90,7 +91,7 @@ def trained(public: Public, seed: int, steps: int, tick: Tick) -> Autoencoder:
         noise = torch.from_numpy(random.standard_normal(tuple(mean.shape))).to(mean.dtype)
         gap = (net.decoder(mean + noise * log_spread.exp()) - batch) * net.lengths
         surprise = 0.5 * (mean.square() + (2 * log_spread).exp() - 1) - log_spread
-        loss = 0.5 * gap.shape[1] * gap.square().mean().log() + surprise.sum(1).mean()
+        loss = 0.5 * gap.shape[1] * gap.square().mean().log() + LIKELY * surprise.sum(1).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -12,23 +12,44 @@ import torch
 from ...base.rng import generator
 from ..curves import CLIENT, SERVER
 from ..exposure import counts_of
-from ..measures import Numbers
-from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Verdict
+from ..measures import Estimate, Numbers, auc, estimate
+from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Verdict, decide
 from .stage import MASS, PROTOTYPES, Stage
 
 
 def counted(stage: Stage) -> dict[str, Any]:
-    counts = counts_of(stage.table)
-    word = LEAKS
-    stage.verdicts.append(
-        Verdict(
-            "class counts", SERVER, word,
-            f"every upload names its classes exactly; {counts.unique_classes} of {counts.clients} clients are the "
-            f"only ones with their set of classes ({counts.bits:.1f} of {math.log2(counts.clients):.1f} bits)",
-        )
-    )  # fmt: skip
+    counts = counts_of(stage.shared_table)
     alike = _alike(stage) if stage.shares else None
-    return {**asdict(counts), "alike": alike}
+    if stage.summed:  # nobody's counts are seen
+        return {**asdict(counts), "held": None, "alike": alike}
+    found, mixed = held_classes(stage)
+    word, reason = decide(found, estimate([1.0] * found.units, stage.plan.seed), mixed, 0.5)
+    unique = (
+        f"; {counts.unique_classes} of {counts.clients} clients are the only ones with their set of classes "
+        f"({counts.bits:.1f} of {math.log2(counts.clients):.1f} bits)"
+    )
+    text = f"held classes are told from others with AUC {reason}{unique}" if word == LEAKS else reason
+    stage.verdicts.append(Verdict("class counts", SERVER, word, text, found, None, mixed))
+    return {**asdict(counts), "held": asdict(found), "alike": alike}
+
+
+def held_classes(stage: Stage) -> tuple[Estimate, Estimate]:
+    """How well uploads say which classes a client holds, over clients; and the same for classes drawn anew."""
+    shown: dict[int, list[Numbers]] = {}
+    for scene in stage.linked:
+        for client, upload in scene.uploads.items():
+            shown.setdefault(client, []).append(np.asarray(upload.counts, dtype=np.float64))
+    told, mixed = [], []
+    for client, some in shown.items():
+        held = stage.table[client] > 0
+        if held.all():
+            continue  # there is nothing to tell apart
+        mean = np.mean(some, axis=0)
+        told.append(auc(mean[held], mean[~held]))
+        random = generator(stage.plan.seed, "privacy classes drawn anew", 0, client)
+        others = [random.permutation(held) for _ in range(20)]
+        mixed.append(float(np.mean([auc(mean[other], mean[~other]) for other in others])))
+    return estimate(told, stage.plan.seed), estimate(mixed, stage.plan.seed)
 
 
 def _alike(stage: Stage) -> dict[str, Any] | None:

@@ -26,13 +26,16 @@ def handed_out(stage: Stage, handed: Exposure) -> dict[str, Any]:
         "models_handed": handed.models,
         "subtraction_error": worst,
     }
+    alone = handed.holders.get(1, 0) if stage.summed else handed.to_server
+    which = "sums of one holder" if stage.summed else "every upload"
     stage.verdicts.append(
         Verdict(
-            "prototypes of single clients", SERVER, LEAKS if handed.to_server else NO_LEAK,
-            f"every upload: {handed.to_server} prototypes of single clients in {stage.replay.last} rounds",
+            "prototypes of single clients", SERVER, LEAKS if alone else NO_LEAK,
+            f"{which}: {alone} prototypes of single clients in {stage.replay.last} rounds",
         )
     )  # fmt: skip
     count = len(reached)
+    how = "behind noise of their own" if stage.protect.noise else "exactly"
     checked = "" if worst is None else f"; recomputed in the audited rounds with a relative error of {worst:.1g}"
     word = LEAKS if count else NO_LEAK
     if worst is not None and worst > 1e-3:
@@ -40,7 +43,7 @@ def handed_out(stage: Stage, handed: Exposure) -> dict[str, Any]:
     stage.verdicts.append(
         Verdict(
             "prototypes of single clients", CLIENT, word,
-            f"{count} handed out exactly ({by['single holder']} as the single holder, {by['subtraction']} by "
+            f"{count} handed out {how} ({by['single holder']} as the single holder, {by['subtraction']} by "
             f"subtraction) of {len(handed.clients())} clients{checked}",
         )
     )  # fmt: skip
@@ -53,9 +56,9 @@ def _subtraction_error(stage: Stage) -> float | None:
     errors = []
     for scene in stage.scenes:
         for label in range(stage.task.classes):
-            holders = [c for c, upload in scene.uploads.items() if int(upload.counts[label]) > 0]
+            holders = stage.sent_by(scene, label)
             mass = float(scene.after.state[MASS][label])
-            if mass <= 0 or not 0 < len(holders) <= 2:
+            if not 0 < len(holders) <= 2 or not stage.passed_on(scene, label):
                 continue
             for client in holders:
                 found = scene.after.state[PROTOTYPES][label].double()

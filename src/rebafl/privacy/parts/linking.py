@@ -11,6 +11,8 @@ from .stage import Stage
 
 
 def linked(stage: Stage) -> list[dict[str, Any]]:
+    if stage.summed:
+        return []  # there are no uploads of single clients to look at
     rounds = [scene.uploads for scene in stage.linked]
     rows = []
     for way, similar in stage.plan.similarities.items():

@@ -57,19 +57,24 @@ def _look_at(stage: Stage, scene: Scene, seen: Seen) -> None:
     for client in scene.uploads:
         held = stage.held(client)
         stage.eye.load(scene.local(client))
-        views = class_views(stage.eye, stage.pools, list(held))
+        views = class_views(stage.eye, stage.pools, list(held), stage.blur)
         own = {label: stage.both(index) for label, index in held.items()}
         held_out = {label: stage.eye.logits(views[label].held_out) for label in held}
         for label in held:
             pool = stage.pools[label]
             features = own[label][0]
-            target = target_of(views[label], pool, client, label, scene.round, features, features, stage.plan.seed)
-            seen.add(SERVER, scene.round, target)
+            target = target_of(
+                views[label], pool, client, label, scene.round, features, features, stage.plan.seed, stage.blur
+            )
+            if not stage.summed:
+                seen.add(SERVER, scene.round, target)
             places = pool.fakes_and_others(client, label, stage.plan.seed)
             before = start_own[client][label]
-            for attacker, after, public_after, seen_change in (
-                (SERVER, own[label][1], held_out[label], scene.uploads[client].change),
-                (CLIENT, end_own[client][label], end[label], change),
+            broadcast = (end_own[client][label], end[label], change)
+            uploaded = (own[label][1], held_out[label], scene.uploads[client].change)
+            for attacker, (after, public_after, seen_change) in (
+                (SERVER, broadcast if stage.summed else uploaded),
+                (CLIENT, broadcast),
             ):
                 members = membership.scores(before, after, label, seen_change)
                 public = membership.scores(start[label], public_after, label, seen_change)
@@ -83,12 +88,18 @@ def _look_at(stage: Stage, scene: Scene, seen: Seen) -> None:
 
 
 def _look_as_client(stage: Stage, scene: Scene, client: int, uploaded: Mapping[int, Tensor], seen: Seen) -> None:
-    """A client does not know another's model; it trains one like it, on public images of the same classes."""
+    """A client does not know another's model; it trains one like it, on public images of the same classes.
+
+    Nor does a server that sees sums only.
+    """
     held: Mapping[int, Indices] = stage.held(client)
     stage.eye.load(stage.shadow(scene, client))
-    views = class_views(stage.eye, stage.pools, list(held))
+    views = class_views(stage.eye, stage.pools, list(held), stage.blur)
     for label, index in held.items():
         own = stage.eye.features(index)
         pool = stage.pools[label]
-        target = target_of(views[label], pool, client, label, scene.round, uploaded[label], own, stage.plan.seed)
-        seen.add(CLIENT, scene.round, target)
+        target = target_of(
+            views[label], pool, client, label, scene.round, uploaded[label], own, stage.plan.seed, stage.blur
+        )
+        for attacker in (SERVER, CLIENT) if stage.summed else (CLIENT,):
+            seen.add(attacker, scene.round, target)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.rng import generator
+from ...training.protections import NONE
 from .. import membership
 from ..measures import auc, estimate
 from ..verdicts import TOO_WEAK, Verdict, decide, three
@@ -54,7 +55,7 @@ def _overfitted(stage: Stage) -> dict[str, list[float]]:
         stage.eye.load(scene.sent.weights)
         before = {label: (stage.both(few[label]), stage.both(stage.pools[label].held_out[:300])) for label in few}
         seen = np.concatenate(list(few.values()))
-        weights = trained_on(replace(stage.work, training=hard), stage.eye, scene, number, seen)
+        weights = trained_on(replace(stage.work, training=hard, protect=NONE), stage.eye, scene, number, seen)
         stage.eye.load(weights)
         change = {name: weights[name] - scene.sent.weights[name] for name in weights}
         told: dict[str, list[float]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,16 +23,24 @@ def kept_risk(stage: Stage, curves: Sequence[Curve]) -> dict[str, Any]:
     held = stage.table[stage.table > 0]
     typical = float(np.median(held)) if len(held) else 0.0
     by_server, by_clients = [], []
+    gap = NORMAL.inv_cdf(risk.tpr) + NORMAL.inv_cdf(1 - risk.fpr)
+    sent: Counter[int] = Counter()  # with noise, what counts is how often a client's images were sent behind it
     for place, line in enumerate(stage.replay.lines):
         used = sorted(line.used)
-        counts = stage.table[used]
-        if ((counts > 0) & (counts < k)).any():
+        counts = stage.shared_table[used]
+        if stage.protect.noise:
+            sent.update(used)
+            if max(sent.values(), default=0) > (gap * stage.protect.noise) ** 2:
+                by_server.append(line.round)
+                by_clients.append(line.round)
+            continue
+        seen = counts.sum(0) if stage.summed else np.delete(counts, list(line.unshared), axis=1)
+        if ((seen > 0) & (seen < k)).any():
             by_server.append(line.round)
-        told = set(stage.replay.lines[place + 1].active) if place + 1 < stage.replay.last else set()
-        if any(_smallest(stage, counts[:, label], used, told) < k for label in range(stage.task.classes)):
+        classes = [label for label in range(stage.task.classes) if label not in line.unshared]
+        if any(_smallest(stage, counts[:, c], used, stage.told_of(place, c)) < k for c in classes):
             by_clients.append(line.round)
     times = max(sum(client in line.used for line in stage.replay.lines) for client in range(stage.task.clients))
-    gap = NORMAL.inv_cdf(risk.tpr) + NORMAL.inv_cdf(1 - risk.fpr)
     return {
         **answer,
         "k_for_clients": clients["k"] if clients["effective_dimensions"] else None,

@@ -15,7 +15,10 @@ from ...algorithms.interface import Task
 from ...base.tensors import Tensors
 from ...population.partition import Indices, Split
 from ...training.client_work import Work
+from ...training.protections import Protections
+from ..blur import Blur, blur_of
 from ..curves import Plan, Steps
+from ..exposure import recipients
 from ..replay import Replay, Scene
 from ..verdicts import Verdict
 from ..views import Eye, Pool, pools
@@ -70,6 +73,45 @@ class Stage:
         return all(PROTOTYPES in upload.shared for scene in self.scenes for upload in scene.uploads.values())
 
     @property
+    def protect(self) -> Protections:
+        return self.replay.settings.protect
+
+    @property
+    def summed(self) -> bool:
+        """Does the server see no more than sums over clients?"""
+        return self.protect.secagg
+
+    @property
+    def blur(self) -> Blur:
+        """What is done to every mean before it is sent."""
+        return blur_of(self.protect)
+
+    @cached_property
+    def shared_table(self) -> Indices:
+        """How many images are in the mean of each class that each client shares, if at all."""
+        shown = np.stack([self.work.shown_counts(client).numpy() for client in range(self.task.clients)])
+        return self.table if self.protect.noise else np.where(shown > 0, self.table, 0)
+
+    def sent_by(self, scene: Scene, label: int) -> list[int]:
+        """Clients whose uploads of a round hold a prototype of this class."""
+        if label in scene.sent.unshared:
+            return []
+        return [client for client, upload in scene.uploads.items() if int(upload.counts[label]) > 0]
+
+    def passed_on(self, scene: Scene, label: int) -> bool:
+        """Is the mean of a class that the round's uploads hold broadcast afterwards?"""
+        return bool(scene.after.state[MASS][label] > 0) and label not in self.replay.lines[scene.round - 1].hidden
+
+    def told_of(self, place: int, label: int) -> set[int]:
+        """Clients that receive the mean of a class which the round at this place made."""
+        return set(recipients(self.replay.lines, place, label, self.shared_table, self.least_holders, self.memory))
+
+    @property
+    def memory(self) -> bool:
+        """Does the server go on sending the last mean of a class that nobody shares any more?"""
+        return bool(getattr(self.replay.settings.algorithm, "memory", False))
+
+    @property
     def least_holders(self) -> int:
         """From how many holders on a class is broadcast, if the run is protected so."""
         return max(1, self.replay.settings.protect.min_holders)
@@ -92,7 +134,8 @@ class Stage:
 
 
 def trained_on(work: Work, eye: Eye, scene: Scene, client: int, index: Indices) -> Tensors:
-    """The model that the same round would have made of other images."""
-    other = replace(work, split=replace(work.split, indices=lambda _: index))
+    """The model that the same round would have made of other images; without noise, which nobody else can draw."""
+    protect = replace(work.protect, noise=0.0, update_noise=0.0, central_noise=0.0, budget=0.0)
+    other = replace(work, split=replace(work.split, indices=lambda _: index), protect=protect)
     upload, _ = other.train(eye.net, scene.sent, client, scene.round, None)
     return moved(scene.sent.weights, {name: tensor.to(torch.float64) for name, tensor in upload.change.items()})

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ...algorithms.aggregate import class_weighted_mean
 from ..curves import CLIENT, SERVER, Curve
 from ..exposure import without_own
 from ..measures import Numbers, estimate
+from ..replay import Scene
 from ..tracing import Leakage, Target, Traced, leakage, non_members, over_clients, trace, whole
 from ..verdicts import LEAKS, TOO_WEAK, Verdict, decide
 from .look import Groups, Seen
-from .stage import MASS, PROTOTYPES, Stage
+from .stage import PROTOTYPES, Stage
+
+BROADCAST, REST, SUM = "broadcast", "broadcast minus own share", "sum of the uploads"
+UPLOAD = "each client's upload"
 
 
 class Tracing:
@@ -41,25 +46,20 @@ class Tracing:
 
     def _curve(self, attacker: str, round: str, groups: Groups) -> Curve:
         plan = self.plan
-        points = (leakage(groups, k, plan.risk.fpr, plan.score, plan.seed) for k in plan.ks)
+        points = (leakage(groups, k, plan.risk.fpr, plan.score, plan.seed, self.stage.blur) for k in plan.ks)
         return Curve(attacker, round, tuple(point for point in points if point is not None))
 
     def sent(self, curves: Sequence[Curve]) -> list[dict[str, Any]]:
         """The means that were really sent, and a verdict for each attacker."""
         rows = []
-        plan = self.plan
-        uploads = {scene.round: scene.uploads for scene in self.scenes}
-
-        def real(target: Target) -> Numbers:
-            return np.asarray(uploads[target.round][target.client].shared[PROTOTYPES][target.label], dtype=np.float64)
-
-        by_round = {f"{scene.round}": self.seen[SERVER, scene.round] for scene in self.scenes}
-        for name, groups in {**by_round, "combined": self._together(SERVER)}.items():
-            pairs = {key: [(target, real(target)) for target in targets] for key, targets in groups.items()}
-            found = whole(pairs, plan.risk.fpr, plan.score, plan.seed)
-            rows += self._judged(SERVER, "each client's upload", name, found, curves)
-        for kind in ("broadcast", "broadcast minus own share"):
-            rows += self._judged(CLIENT, kind, "all", self._broadcast(kind), curves)
+        if self.stage.summed:
+            rows += self._judged(SERVER, SUM, "all", self._means(SUM), curves)
+        else:
+            by_round = {f"{scene.round}": self.seen[SERVER, scene.round] for scene in self.scenes}
+            for name, groups in {**by_round, "combined": self._together(SERVER)}.items():
+                rows += self._judged(SERVER, UPLOAD, name, self._uploaded(groups), curves)
+        for kind in (BROADCAST, REST):
+            rows += self._judged(CLIENT, kind, "all", self._means(kind), curves)
         for attacker in (SERVER, CLIENT):
             self._reach(attacker, curves)
         return rows
@@ -84,36 +84,66 @@ class Tracing:
             )
         )  # fmt: skip
 
-    def _broadcast(self, kind: str) -> Leakage | None:
-        """Means as clients see them; every holder whose images are in one counts as a client that is attacked."""
+    def of(self, kind: str) -> Leakage | None:
+        """How well the means of a kind are traced in the last of the rounds that are looked at."""
+        last = self.scenes[-1].round
+        return self._uploaded(self.seen[SERVER, last]) if kind == UPLOAD else self._means(kind)
+
+    def _uploaded(self, groups: Groups) -> Leakage | None:
+        """Every mean that a client uploaded."""
+        scenes, plan = {scene.round: scene for scene in self.scenes}, self.plan
+        pairs: dict[tuple[int, int], list[tuple[Target, Numbers]]] = {}
+        for key, targets in groups.items():
+            for target in targets:
+                scene = scenes[target.round]
+                if target.client in self.stage.sent_by(scene, target.label):
+                    mean = scene.uploads[target.client].shared[PROTOTYPES][target.label]
+                    pairs.setdefault(key, []).append((target, np.asarray(mean, dtype=np.float64)))
+        return whole(pairs, plan.risk.fpr, plan.score, plan.seed, self.stage.blur)
+
+    def _means(self, kind: str) -> Leakage | None:
+        """Means over clients; every holder whose images are in one counts as a client that is attacked."""
         traced: dict[int, list[Traced]] = {}
-        sizes = []
+        sizes, plan = [], self.plan
         for scene in self.scenes:
             for (client, label), targets in self.seen[CLIENT, scene.round].items():
-                mass = float(scene.after.state[MASS][label])
-                mean, k = scene.after.state[PROTOTYPES][label], mass
-                holders = [c for c, upload in scene.uploads.items() if int(upload.counts[label]) > 0]
-                if mass <= 0:
-                    continue  # not broadcast
-                if kind != "broadcast":
-                    curious = [c for c in holders if c != client]
-                    if not curious:
-                        continue
-                    largest = max(curious, key=lambda c: int(scene.uploads[c].counts[label]))  # what leaves the least
-                    own = scene.uploads[largest]
-                    k = mass - float(own.counts[label])
-                    mean = without_own(mean, mass, own.shared[PROTOTYPES][label], float(own.counts[label]))
+                seen = self._mean(kind, scene, client, label)
+                if seen is None:
+                    continue
+                mean, k, holders = seen
+                sizes.append(k)
                 rows = np.arange(len(targets[0].members))
-                size = max(1, round(k))
-                sizes.append(size)
-                traced.setdefault(client, []).append(
-                    trace(
-                        targets, [np.asarray(mean, dtype=np.float64)], rows, size, self.plan.risk.fpr, self.plan.score,
-                        self.plan.seed,
-                    )
+                found = trace(
+                    targets, [mean], rows, k, plan.risk.fpr, plan.score, plan.seed, self.stage.blur, holders
                 )  # fmt: skip
+                traced.setdefault(client, []).append(found)
         shared = non_members(t[0] for scene in self.scenes for t in self.seen[CLIENT, scene.round].values())
-        return over_clients(traced, int(np.median(sizes)) if sizes else 0, self.plan.seed, shared)
+        return over_clients(traced, int(np.median(sizes)) if sizes else 0, plan.seed, shared)
+
+    def _mean(self, kind: str, scene: Scene, client: int, label: int) -> tuple[Numbers, int, int] | None:
+        """What is seen of a mean that this client's images are in, of how many images and holders; None: nothing.
+
+        How many images these are is granted to the attacker, whatever the counts say of it.
+        """
+        holders = self.stage.sent_by(scene, label)
+        if client not in holders or (kind != SUM and not self.stage.passed_on(scene, label)):
+            return None
+        uploads = {c: scene.uploads[c] for c in holders}
+        mass = float(sum(int(upload.counts[label]) for upload in uploads.values()))
+        if kind == SUM:
+            tables = [upload.shared[PROTOTYPES] for upload in uploads.values()]
+            mean = class_weighted_mean(tables, [upload.counts for upload in uploads.values()])[label]
+        else:
+            mean = scene.after.state[PROTOTYPES][label]
+        if kind == REST:
+            curious = [c for c in holders if c != client]
+            if not curious:
+                return None
+            largest = max(curious, key=lambda c: int(uploads[c].counts[label]))  # what leaves the least
+            own = uploads.pop(largest)
+            mean = without_own(mean, mass, own.shared[PROTOTYPES][label], float(own.counts[label]))
+        k = int(self.stage.table[list(uploads), label].sum())
+        return (np.asarray(mean, dtype=np.float64), k, len(uploads)) if k else None
 
     def _judged(
         self, attacker: str, what: str, round: str, found: Leakage | None, curves: Sequence[Curve]

@@ -11,6 +11,7 @@ import torch
 from flwr.app import Context, RecordDict
 
 from .... import data as datasets
+from ....algorithms.aggregate import Upload
 from ....base.config import build
 from ....base.errors import UserError
 from ....data import Data, Inputs
@@ -22,16 +23,24 @@ from ....training.client_work import Work
 from ....training.resources import keep_memory, one_thread
 from ..node_config import DATA, PARTITION_ID
 from ..options import read_run_config
-from ..records import Malformed, Order, Reply, read_order
+from ..records import Malformed, Order, Reply, classes_record, read_order
 from .client_states import StateStore, confirmed_state, state_store
 
 log = logging.getLogger("flwr")
 
 
 def answer(content: RecordDict, context: Context) -> RecordDict:
-    """Train as asked and return the upload; the next state is stored until the server confirms that upload."""
+    """Train as asked and return the upload."""
     order = read_order(content)
     settings, _ = read_run_config(context.run_config)
+    if settings.protect.secagg:
+        raise UserError("This run masks its uploads (protect.secagg), and a plain one was asked for; it is not given.")
+    upload, lost = trained(order, settings, context)
+    return Reply(upload, order.round, fresh=lost).record()
+
+
+def trained(order: Order, settings: Settings, context: Context) -> tuple[Upload, bool]:
+    """The upload, and whether the client's state was gone; its next one is stored until the server used the upload."""
     store = state_store(context, order.run, order.client)
     within_budget(settings, store)
     state, lost = confirmed_state(store, order.state)
@@ -45,7 +54,17 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         store.put(order.round, after)
     samples = len(work.split.indices(order.client))  # an upload need not say how many
     log.info("Client %s trained on %s samples in round %s.", order.client, samples, order.round)
-    return Reply(upload, order.round, fresh=bool(lost)).record()
+    return upload, bool(lost)
+
+
+def held_classes(content: RecordDict, context: Context) -> RecordDict:
+    """Which classes this node will share, asked before a round in which prototypes of few holders stay with them."""
+    order = read_order(content)
+    settings, _ = read_run_config(context.run_config)
+    if settings.protect.holders != "announced":
+        raise UserError("This run does not announce classes (protect.holders); the node does not tell them.")
+    shown = own_work(settings, context, order).shown_counts(order.client)
+    return classes_record(order.client, order.round, (shown > 0).to(torch.int64))
 
 
 def within_budget(settings: Settings, store: StateStore) -> None:

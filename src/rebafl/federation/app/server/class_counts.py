@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ....algorithms.aggregate import Upload
 from ....base.errors import UserError
@@ -48,6 +49,13 @@ class ClassCounts:
         if expected is None or reported == expected:
             return None
         return f"impossible class counts {reported}: this client holds {expected}"
+
+    def objection_to_classes(self, client: int, told: Tensor) -> str | None:
+        """What is wrong with the classes that a client says it will share, or None."""
+        expected = self._expected(client)
+        if expected is None or [count > 0 for count in expected] == (told > 0).tolist():
+            return None
+        return f"it says {told.tolist()}, and holds {expected}"
 
     def remember(self, accepted: Mapping[int, list[int]]) -> None:
         """Uploads of these clients with these counts were accepted: a client's first counts are kept."""

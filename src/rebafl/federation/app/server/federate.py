@@ -10,13 +10,14 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from torch import Tensor
 
 from ....algorithms.hooks import own_mistakes
 from ....algorithms.interface import Server
@@ -34,12 +35,17 @@ from ....runs.opening import check_same, open_record
 from ....runs.record import Record
 from ....runs.rounds import Checks, Round, Run
 from ....runs.settings import Settings
+from ....runs.summed import check_enough
+from ....secagg.abort import Abort
 from ....training.resources import one_thread
+from ..masking import Call, check_masked
+from ..member_keys import read_keys
 from ..options import Options
-from ..records import Order, failure_of, read_reply, shown, to_json
+from ..records import Malformed, Order, failure_of, read_classes, read_reply, shown, to_json
 from .ask import ask, introductions, message_to, wait_for_clients
 from .class_counts import FIRST_COUNTS, ClassCounts
 from .fetch import Limit
+from .masked_round import MaskedRound
 from .members import CLAIMS, Members, MembersByClaim, MembersByKey, read_members
 from .outliers import outliers
 
@@ -56,6 +62,7 @@ def federate(
 ) -> Record:
     """Start, or resume, the federation in directory `options.out`, up to `settings.rounds` rounds."""
     record = Record(Path(options.out))
+    check_masked(settings, options)
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, log.info, noise="system")
@@ -92,6 +99,7 @@ class FederationServer:
     def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record, server: Server) -> None:
         self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
         self.members = self._members()
+        self.keys = read_keys(Path(options.members)) if experiment.settings.protect.secagg else {}
         self.id = str(record.environment()[FACTS]["run"])
         self.last_used = {client: line.round for line in record.rounds() for client in line.used}
         self.rounds_without_update = 0
@@ -112,11 +120,17 @@ class FederationServer:
         chosen = self.run.roster().trains
         with self.run.next_round() as round:  # its seconds include the wait for nodes
             asked = wait_for_clients(self.grid, self.members, chosen, self.options) if chosen else {}
-            missing, restarted = self._collect(round, asked)
+            if self.experiment.settings.protect.holders == "announced":
+                round.announce(self._announced(round, asked))
+            failed = ""
+            if self.run.averages:
+                missing, restarted, failed = self._collect_sum(round, asked)
+            else:
+                missing, restarted = self._collect(round, asked)
             who = Roster(tuple(asked), tuple(client for client in asked if client not in missing))
             # before the round is committed: a server that dies in between must not forget what a client reported
             self.class_counts.remember({upload.client: upload.counts.tolist() for upload in round.uploads})
-            line = round.close(who, missing, restarted)
+            line = round.close(who, missing, restarted, failed)
         self.last_used |= dict.fromkeys(line.used, line.round)
         self.was_discarded |= bool(line.discarded)
         self._report(line)
@@ -140,26 +154,72 @@ class FederationServer:
             round.take(outcome)
             restarted.extend([client] if lost_state else [])
 
-        answers = ask(self.grid, self._orders(round, asked), self.options.deadline, self.limit, use)
+        messages = {
+            client: message_to(asked[client], order.record(), "train", str(round.number), self.options.deadline)
+            for client, order in self._orders(round, asked).items()
+        }
+        answers = ask(self.grid, messages, self.options.deadline, self.limit, use)
         for client, reason in answers.broken.items():
             round.take(Outcome(client, failure=reason))
         for client, reason in outliers(round.uploads, compare_changes=self.was_discarded).items():
             round.refuse(client, reason)
         return answers.missing, sorted(restarted)
 
+    def _collect_sum(self, round: Round, asked: Mapping[int, int]) -> tuple[dict[int, str], list[int], str]:
+        """The same for a masked round; and why it failed, if it did."""
+        assert self.run.averages is not None
+        if not asked:
+            return {}, [], ""
+        orders = self._orders(round, asked)
+        call = Call.new(tuple(asked), self.run.averages.most_samples)
+        try:
+            check_enough(len(asked), len(asked), self.run.experiment.work.protect)
+            terms = call.terms(
+                next(iter(orders.values())), self.keys, self.run.averages, self.run.experiment.work.protect
+            )
+        except Abort as impossible:
+            return {}, [], str(impossible)
+        masked = MaskedRound(self.grid, asked, self.id, round.number, terms, self.options.deadline)
+        outcome = masked.collect({client: call.record(order) for client, order in orders.items()})
+        for client, reason in outcome.refused.items():
+            round.take(Outcome(client, failure=reason))
+        if outcome.total is not None:
+            round.take_sum(outcome.total, outcome.survivors)
+        round.stages = outcome.stages
+        return outcome.missing, sorted(outcome.restarted), outcome.failed
+
+    def _announced(self, round: Round, asked: Mapping[int, int]) -> list[Tensor]:
+        """The first exchange: which classes those who are there will share. Who does not answer counts for none."""
+        announced: dict[int, Tensor] = {}
+
+        def use(client: int, reply: Message) -> None:
+            try:
+                told = read_classes(reply.content, client, round.number, self.experiment.task.classes)
+                if objection := self.class_counts.objection_to_classes(client, told):
+                    raise Malformed(objection)
+                announced[client] = told
+            except Exception as error:  # a node may send anything
+                log.warning("Round %s: client %s announced no classes: %s.", round.number, client, shown(str(error)))
+
+        questions = {
+            client: message_to(asked[client], order.question(), "query", str(round.number), self.options.deadline)
+            for client, order in self._orders(round, asked).items()
+        }
+        ask(self.grid, questions, self.options.deadline, Limit(), use)
+        return [announced[client] for client in sorted(announced)]
+
     def _limit(self) -> Limit:
         """What a reply may hold, by what is expected of one."""
         expected = self.experiment.expected_upload(self.experiment.first_server())
         return Limit.around(expected.bytes, len(expected.change) + len(expected.shared))
 
-    def _orders(self, round: Round, asked: Mapping[int, int]) -> dict[int, Message]:
+    def _orders(self, round: Round, asked: Iterable[int]) -> dict[int, Order]:
         data, inputs = self.experiment.work.data, to_json(plain(self.experiment.work.data.inputs))
-        orders = {}
-        for client, node in asked.items():
-            state = self.last_used.get(client, 0) if round.state else 0
-            order = Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
-            orders[client] = message_to(node, order.record(), "train", str(round.number), self.options.deadline)
-        return orders
+        states = {client: self.last_used.get(client, 0) if round.state else 0 for client in asked}
+        return {
+            client: Order(self.id, client, round.number, state, inputs, data.digest, round.sent)
+            for client, state in states.items()
+        }
 
     def _outcome(self, reply: Message, client: int, number: int) -> tuple[Outcome, bool]:
         """A reply, checked; and whether the client had lost its state."""

@@ -14,7 +14,7 @@ while :; do
     fi
     flower-supernode --superlink "$$SERVER" --root-certificates ca.crt --auth-supernode-private-key node.key \
         --isolation process --host 127.0.0.1 --port "$$RUNTIME_PORT" \
-        --node-config "$$(cat node-config) state=\"$$PWD/state\"" &
+        --node-config "$$(cat node-config) state=\"$$PWD/state\" key=\"$$PWD/node.key\" members=\"$$PWD/members.toml\"" &
     node=$$!
     while kill -0 $$node 2>/dev/null && kill -0 $$exec 2>/dev/null; do sleep 1; done
     kill $$node 2>/dev/null
