@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from rebafl import cli
 from rebafl.base.errors import UserError
 from rebafl.privacy.audit import audit_run
+from rebafl.privacy.own_data import audit_model
 from rebafl.privacy.page import page, risk_sentences
 from rebafl.privacy.verdicts import LEAKS, TOO_WEAK
 from rebafl.runs.export import export_model, model_of_run
@@ -115,14 +116,54 @@ def test_own_data_before_joining(run, clouds, tmp_path):
     assert result["what"]["own_images"] == {str(c): 20 for c in range(CLASSES)}
     assert set(result["risk"]["classes_that_would_break_it"]) == set(map(str, range(CLASSES)))
     assert (tmp_path / "out" / "audit.html").exists()
-    assert {v["word"] for v in result["verdicts"]} == {LEAKS}
+    assert words(result, "tracing") == {LEAKS}
+    assert words(result, "class counts") == {LEAKS}
+    assert words(result, "membership")
+    assert result["risk"]["own_k"] == {str(c): 20 for c in range(CLASSES)}
+    assert min(result["risk"]["holders_alike"].values()) > 2
+    said = " ".join(risk_sentences(result["risk"]))
+    assert "protect.min_holders hides such classes" in said
+    assert "1.47 for 1" in said
+
+
+def test_own_data_are_audited_with_the_runs_protections(run, clouds, tmp_path):
+    """The upload is the one that the client would send: a class of too few images is not in it, nor attacked."""
+    few = own_data(tmp_path / "few.npz", clouds, 20)
+    run_clouds(tmp_path / "kept", clouds, protect={"min_count": 21, "min_holders": 2}, rounds=1)
+    result = audit_model(tmp_path / "kept", str(few), PLAN, quiet)
+    assert result["sent"] == []
+    assert len(result["what"]["not_sent"]) == CLASSES
+    assert not words(result, "tracing")
+    assert not words(result, "class counts")
+    assert "protect.min_holders hides" not in " ".join(risk_sentences(result["risk"]))
+    run_clouds(tmp_path / "noisy", clouds, protect={"clip": 2.0, "noise": 10.0}, rounds=1)
+    noisy = audit_model(tmp_path / "noisy", str(few), PLAN, quiet)
+    plain = audit_model(run, str(few), PLAN, quiet)
+    worst = [max(row["auc"]["value"] for row in one["sent"]) for one in (plain, noisy)]
+    assert worst[1] < 0.7 < worst[0]
+
+
+def test_own_images_that_an_update_learned_by_heart_are_told_from_others(clouds, tmp_path):
+    """Labels that mean nothing can only be learned by heart."""
+    random = np.random.default_rng(0)
+    mixed = replace(
+        clouds, y_train=clouds.y_train[random.permutation(len(clouds.y_train))],
+        y_test=clouds.y_test[random.permutation(len(clouds.y_test))],
+    )  # fmt: skip
+    training = {"epochs": 150, "batch": 4, "lr": 0.05}
+    run_clouds(tmp_path / "r", clouds, rounds=1, algorithm="fedavg", training=training)
+    few = own_data(tmp_path / "few.npz", mixed, 12)
+    result = audit_model(tmp_path / "r", str(few), PLAN, quiet)
+    assert words(result, "membership by loss in") == {LEAKS}
+    assert result["sent"] == []
+    assert words(result, "class counts") == {LEAKS}
 
 
 def test_own_data_with_few_public_images_are_too_weak_to_tell(run, clouds, tmp_path):
     few = own_data(tmp_path / "few.npz", clouds, 20, public=300)
     result = json.loads(invoke(run, "--data", few, "--k", "1,2", "--to", tmp_path / "out", "--json").stdout)
-    assert {v["word"] for v in result["verdicts"]} == {TOO_WEAK}
-    assert all("non-members" in v["reason"] for v in result["verdicts"])
+    assert words(result, "tracing") == words(result, "membership") == {TOO_WEAK}
+    assert all("non-members" in v["reason"] for v in result["verdicts"] if v["attack"].startswith("tracing"))
 
 
 @pytest.mark.parametrize(

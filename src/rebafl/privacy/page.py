@@ -158,6 +158,20 @@ def risk_sentences(risk: Mapping[str, Any]) -> list[str]:
     if "classes_that_would_break_it" in risk:
         broken = ", ".join(risk["classes_that_would_break_it"]) or "none"
         said.append(f"Classes of these data whose mean would break it: {broken}.")
+        if risk["holders_alike"]:
+            few = ", ".join(f"{name} {holders}" for name, holders in risk["holders_alike"].items())
+            said.append(
+                "Holders with as many images that a broadcast would need, one of whom may be the curious one: "
+                + few
+                + "."
+            )
+        if risk["min_holders"] < 2:
+            said.append(
+                "A round in which no other client that answers holds one of these classes broadcasts this client's own "
+                "mean of it, with its count; protect.min_holders hides such classes, and this run does not set it."
+            )
+        noises = ", ".join(f"{noise:.2f} for {uploads}" for uploads, noise in risk["noise_for_uploads"].items())
+        said.append(f"Or protect.noise, by the number of uploads: {noises}; then no attack on prototypes does better.")
     return said
 
 

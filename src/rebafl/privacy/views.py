@@ -74,6 +74,11 @@ class Eye:
             out: Tensor = self.net.head(features)
         return out
 
+    def both(self, index: Indices) -> tuple[Tensor, Tensor]:
+        """Features and logits of the images at these positions."""
+        features = self.features(index)
+        return features, self.logits(features)
+
 
 @dataclass(frozen=True)
 class ClassView:
