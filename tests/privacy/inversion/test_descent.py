@@ -120,9 +120,7 @@ def test_each_row_is_found_as_if_alone_and_with_its_own_setting():
 
 def test_more_rows_than_fit_at_once_keep_their_order():
     means = torch.linspace(0.1, 0.9, 230)[:, None] * torch.ones(4)
-    found, loss = descend(
-        knows(lambda x: x.flatten(1)), PLAIN, Plain(), means, [Setting(200, 0.05, 0)] * 230, quiet
-    )
+    found, loss = descend(knows(lambda x: x.flatten(1)), PLAIN, Plain(), means, [Setting(200, 0.05, 0)] * 230, quiet)
     assert found.shape == (230, 1, 2, 2)
     assert loss.shape == (230,)
     torch.testing.assert_close(found.flatten(1), means, atol=2e-3, rtol=0)

@@ -17,7 +17,7 @@ from .trained import Trained
 class UpConvolutions(nn.Module):
     """From coefficients, and the picture that a straight line makes of them, to what is to be added to that picture."""
 
-    def __init__(self, coefficients: int, shape: tuple[int, int, int], width: int = 32) -> None:
+    def __init__(self, coefficients: int, shape: tuple[int, int, int], width: int = 16) -> None:
         super().__init__()
         channels, *sides = shape
         self.small = [-(-side // 4) for side in sides]
@@ -42,7 +42,7 @@ class UpConvolutions(nn.Module):
         return out
 
 
-def upcnn(first: int = 200, again: int = 30) -> Trained:
+def upcnn(first: int = 400, again: int = 40) -> Trained:
     """The attack; `first` and `again`: steps of the first training, and of every other."""
 
     def answer(net: nn.Module, batch: Batch, mean: Tensor) -> Tensor:

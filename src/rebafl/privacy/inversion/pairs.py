@@ -22,7 +22,7 @@ from ...population.partition import Indices
 from .contract import Known
 from .line import MOST_COMPONENTS, Components, Line, components, features_of, line
 
-BATCH = 64
+BATCH = 32
 TUNING = 150
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import UserError
 from ...data import Data
 from ...population.partition import Indices
 from ..measures import NORMAL, Estimate, Numbers, estimate
 from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Word, decide
-from .album import Album, Campaign, as_pictures, load_album
+from .album import Album, Campaign, as_pictures
 from .judge import Judge
 from .likeness import in_lineups, nearest, similarity
 from .lineups import SIZE, SOME, Target
@@ -43,14 +41,6 @@ def scored(album: Album, data: Data) -> list[Row]:
     for row in rows:
         row |= _judged(row, rows, album.non_members)
     return rows
-
-
-def recomputed(folder: Path, data: Data) -> list[Row]:
-    """The same from the file beside an audit."""
-    album = load_album(folder)
-    if album.digest != data.digest:
-        raise UserError(f"{folder} was made of other data than {data.name} holds now; restore the data.")
-    return scored(album, data)
 
 
 class Looks:

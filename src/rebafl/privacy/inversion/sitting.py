@@ -17,7 +17,7 @@ from .album import Album, Campaign, as_bytes
 from .contract import Known
 from .depths import View, pictures_of
 from .judge import trained_judge
-from .lineups import SIZE, Target, means_of, target
+from .lineups import SIZE, USUAL_LINEUPS, Target, means_of, target
 from .tools import Tool
 
 NON_MEMBERS = 1000
@@ -107,7 +107,7 @@ class Sitting:
             for place in self._means(sitter, k)[: tool.singles if k == 1 else tool.most]:
                 by_k.setdefault(k, []).append((place, sitter.mean_of(self.album.targets[place].members)))
         for sent in sitter.sent:
-            by_k.setdefault(sent.k, []).append((self._sent(sitter, sent), sent.mean.float()))
+            by_k.setdefault(sent.k, []).extend((place, sent.mean.float()) for place in self._sent(sitter, sent))
         for k, some in sorted(by_k.items()):
             reconstruct = tool.attack.prepare(known, k, lambda text: None)
             self.album.add(campaign, [place for place, _ in some], reconstruct(torch.stack([mean for _, mean in some])))
@@ -121,13 +121,21 @@ class Sitting:
             self.drawn[key] = [self._added(one) for one in some]
         return self.drawn[key]
 
-    def _sent(self, sitter: Sitter, sent: Sent) -> int:
+    def _sent(self, sitter: Sitter, sent: Sent) -> list[int]:
+        """One target, or where intervals are over parts, one for each, with its part of the line-ups."""
         key = (sitter.client, sitter.label, sent.what, sent.k)
         if key not in self.drawn:
-            others = self.public.non_members[sitter.label]
-            one = target(sitter.client, sitter.label, sent.what, sent.k, sent.members, others, self.seed)
-            self.drawn[key] = [self._added(one)]
-        return self.drawn[key][0]
+            others, parts = self.public.non_members[sitter.label], max(1, sitter.parts)
+            self.drawn[key] = [
+                self._added(
+                    target(
+                        sitter.client, sitter.label, sent.what, sent.k, sent.members, others, self.seed, part,
+                        USUAL_LINEUPS // parts, part if sitter.parts else None,
+                    )
+                )
+                for part in range(parts)
+            ]  # fmt: skip
+        return self.drawn[key]
 
     def _added(self, one: Target) -> int:
         self.album.targets.append(one)

@@ -119,10 +119,11 @@ def told(album: Album, data: Data, last: str, to: Path | None) -> tuple[dict[str
     """The audit's part about pictures, from the album alone, and its verdicts; the album is kept in the folder `to`."""
     rows = scored(album, data)
     if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
         save(album, to / FILE)
     shown = [c for c in album.shots if c.attacker == SERVER and c.depth == DEEP and c.round == last]
     drawn = base64.b64encode(figure(album, data, shown)).decode()
-    part = {"rows": rows, "file": FILE if to is not None else None, "figure": drawn}
+    part = {"rows": rows, "file": FILE if to is not None else None, "data": data.name, "joined": False, "figure": drawn}
     return part, verdicts_of(rows, last)
 
 
