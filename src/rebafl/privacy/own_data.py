@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +34,29 @@ from ..training.client_work import Work
 from ..training.resources import one_thread
 from . import membership
 from .blur import blur_of
-from .curves import NOT_DONE, SERVER, USUAL, Curve, Plan, Steps, Tick, known_answers, least_k, plain_curve
+from .curves import SERVER, USUAL, Curve, Plan, Steps, Tick, known_answers, least_k, plain_curve
 from .measures import NORMAL, Estimate, Numbers, auc, estimate, tpr_at
+from .own_pictures import own_pictures
 from .retrained import overfitted
 from .tracing import Leakage, Target, Traced, disjoint, over_clients, trace
 from .verdicts import LEAKS, TOO_WEAK, Verdict, decide, three
-from .views import Eye, class_views, pools, target_of
+from .views import Eye, class_views, joined, pools, target_of
 
 FIRST_ROUND = 1
 
 
 def audit_model(
-    path: Path, dataset: str, plan: Plan = USUAL, say: Say = print, tick: Tick = lambda done, of, text: None
+    path: Path,
+    dataset: str,
+    plan: Plan = USUAL,
+    say: Say = print,
+    tick: Tick = lambda done, of, text: None,
+    to: Path | None = None,
 ) -> dict[str, Any]:
-    """What one's own data would give away: the training part under a model, with the test part as public."""
+    """What one's own data would give away: the training part under a model, with the test part as public.
+
+    Reconstructed images are kept in the folder `to`.
+    """
     if exists(path / DESCRIPTION):
         model, settings = load_model(path), make_settings({})
         say("An exported model does not say how it was trained; the usual settings are taken for this client's round.")
@@ -55,7 +64,8 @@ def audit_model(
         model, settings = model_of_run(path), stored_settings(open_run(path).config())
     data = _as_the_model_reads(load(dataset, say), model, path)
     with one_thread():
-        return _ModelAudit(path, model, settings, data, plan, tick).result()
+        audit = _ModelAudit(path, model, settings, data, plan, tick)
+        return audit.result(dataset, to)
 
 
 def _as_the_model_reads(own: Data, model: Model, path: Path) -> Data:
@@ -67,8 +77,7 @@ def _as_the_model_reads(own: Data, model: Model, path: Path) -> Data:
         )
     if int(max(own.y_train.max(), own.y_test.max())) >= len(model.classes):
         raise UserError(f"{own.name} has labels that the model of {path}, with {len(model.classes)} classes, has not.")
-    x, y = torch.cat([own.x_train, own.x_test]), torch.cat([own.y_train, own.y_test])
-    return Data(own.name, x, y, own.x_test, own.y_test, model.inputs)
+    return replace(joined(own), inputs=model.inputs)
 
 
 class _ModelAudit:
@@ -78,13 +87,13 @@ class _ModelAudit:
         self.eye = Eye(copy.deepcopy(model.net), data)
         self.private = len(data.y_train) - len(data.y_test)
         labels = data.y_train.numpy()
-        public = np.arange(self.private, len(labels))
+        public = self.public = np.arange(self.private, len(labels))
         self.features = self.eye.features(public[:1]).shape[1]
         self.pools = pools(labels, public, len(model.classes), self.features, plan.seed)
         own = labels[: self.private]
         self.held = {int(c): np.flatnonzero(own == c) for c in np.unique(own) if int(c) in self.pools}
         self.skipped = [model.classes[int(c)] for c in np.unique(own) if int(c) not in self.pools]
-        self.steps = Steps(len(self.held) + 4, tick)
+        self.steps = Steps(len(self.held) + 5, tick)
         if not self.held:
             raise UserError(
                 f"{data.name} holds fewer than 20 test images of each of its training classes; the test part is the "
@@ -104,7 +113,7 @@ class _ModelAudit:
         upload, _ = work.train(copy.deepcopy(model.net), sent, 0, FIRST_ROUND, None)
         return work, sent, upload
 
-    def result(self) -> dict[str, Any]:
+    def result(self, dataset: str, to: Path | None) -> dict[str, Any]:
         plan, targets = self.plan, dict[int, Target]()
         self.eye.load(
             moved(self.sent.weights, {n: t.to(torch.float64) for n, t in self.upload.change.items()})
@@ -120,7 +129,13 @@ class _ModelAudit:
         others = min(len(target.others) for target in targets.values())
         sent = [self._judged(target, curve, others) for target in targets.values() if self._sends(target.label)]
         self._count()
+        prototypes = {label: self.upload.shared[PROTOTYPES][label] for label in self.held if self._sends(label)}
+        pictures, words, missing = own_pictures(self.eye.net, self.data, self.public, self.held, prototypes, plan, to)
+        if pictures:
+            pictures |= {"data": dataset, "joined": True}
+        self.steps("images reconstructed" if pictures else "no images reconstructed")
         told = self._membership(others)
+        self.verdicts += words
         self.steps("membership inferred from the own update")
         result = {
             "what": {
@@ -138,7 +153,8 @@ class _ModelAudit:
             "exposure": None, "linking": [], "membership": told, "counts": self._counts(),
             "risk": self._risk(curve),
             "verdicts": [verdict.plain() for verdict in self.verdicts],
-            "missing": [*NOT_DONE, "everything that needs other clients or several rounds"],
+            "inversion": pictures,
+            "missing": [*([missing] if missing else []), "everything that needs other clients or several rounds"],
         }  # fmt: skip
         self.steps("controls")
         return result
