@@ -117,8 +117,8 @@ def _unpacked(arrays: dict[str, Any], facts: dict[str, Any]) -> Album:
         shown, places = (_rows(arrays[f"targets.{name}{what}"], ends) for what in ("", "_places"))
         lineups[name] = [Lineups(*both) for both in zip(shown, places, strict=True)]
     targets = [
-        Target(*first, members[n], others[n], lineups["real"][n], lineups["fake"][n])
-        for n, first in enumerate(facts["targets"])
+        Target(unit, client, label, what, k, members[n], others[n], lineups["real"][n], lineups["fake"][n])
+        for n, (unit, client, label, what, k) in enumerate(facts["targets"])
     ]
     return Album(
         facts["digest"],

@@ -1,7 +1,7 @@
 """Which private pictures is a reconstruction held against, and beside which others? Drawn once, for all attacks.
 
-A line-up has one hundred pictures of a class: one member of the mean, drawn at random from the k, at a random place, and
-99 that are in no mean. A fake line-up has a picture that is in no mean in the member's place.
+A line-up has one hundred pictures of a class: one member of the mean, drawn at random from the k, at a random place,
+and 99 that are in no mean. A fake line-up has a picture that is in no mean in the member's place.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def target(
     real = [_hidden(int(one), random.permutation(non_members)[: SIZE - 1], random) for one in shown]
     fake = []
     for _ in shown:
-        one, *others = random.permutation(non_members)[:SIZE]
-        fake.append(_hidden(int(one), np.asarray(others), random))
+        drawn = random.permutation(non_members)[:SIZE]
+        fake.append(_hidden(int(drawn[0]), drawn[1:], random))
     others = random.permutation(non_members)[: len(members)]
     unit = client if unit is None else unit
     return Target(unit, client, label, what, k, members, others, _together(real), _together(fake))

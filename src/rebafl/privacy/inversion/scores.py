@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import UserError
 from ...data import Data
 from ...population.partition import Indices
 from ..measures import NORMAL, Estimate, Numbers, estimate
 from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Word, decide
-from .album import Album, Campaign, as_pictures, load_album
+from .album import Album, Campaign, as_pictures
 from .judge import Judge
 from .likeness import in_lineups, nearest, similarity
 from .lineups import SIZE, SOME, Target
@@ -37,21 +35,12 @@ def scored(album: Album, data: Data) -> list[Row]:
         for number, place in enumerate(places):
             one = album.targets[place]
             kinds.setdefault((one.what, one.k if one.what == SOME else 0), []).append(number)
-        rows += [
-            _row(campaign, what, [album.targets[places[n]] for n in some], {m: v[some] for m, v in found.items()}, album)
-            for (what, _), some in kinds.items()
-        ]
+        for (what, _), some in kinds.items():
+            targets = [album.targets[places[number]] for number in some]
+            rows.append(_row(campaign, what, targets, {name: every[some] for name, every in found.items()}, album.seed))
     for row in rows:
         row |= _judged(row, rows, album.non_members)
     return rows
-
-
-def recomputed(folder: Path, data: Data) -> list[Row]:
-    """The same from the file beside an audit."""
-    album = load_album(folder)
-    if album.digest != data.digest:
-        raise UserError(f"{folder} was made of other data than {data.name} holds now; restore the data.")
-    return scored(album, data)
 
 
 class Looks:
@@ -106,7 +95,7 @@ def _measured(targets: Sequence[Target], made: Tensor, album: Album, looks: Look
 RANGES = {"ssim": (-1.0, 1.0), "gain": (-2.0, 2.0), "psnr": (0.0, 100.0)}
 
 
-def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mapping[str, Numbers], album: Album) -> Row:
+def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mapping[str, Numbers], seed: int) -> Row:
     units = np.array([t.unit for t in targets])
     lineups = sum(len(t.real.places) for t in targets)
     row: Row = {**asdict(campaign), "what": what, "k": int(np.median([t.k for t in targets])), "means": len(targets)}
@@ -115,7 +104,7 @@ def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mappin
         by_unit = [float(values[units == unit].mean()) for unit in np.unique(units)]
         span = RANGES.get(name.split("_")[0])
         kept = [value for value in by_unit if not math.isnan(value)]
-        row[name] = asdict(_between(kept, *span, album.seed) if span else rate(kept, lineups, album.seed))
+        row[name] = asdict(_between(kept, *span, seed) if span else rate(kept, lineups, seed))
     return row
 
 
@@ -135,7 +124,9 @@ def rate(by_unit: Sequence[float], trials: int, seed: int) -> Estimate:
     share, weight = found.value, 1 / (1 + z * z / trials)
     centre = weight * (share + z * z / (2 * trials))
     half = weight * z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return Estimate(share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units)
+    return Estimate(
+        share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units
+    )
 
 
 def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
@@ -163,10 +154,10 @@ def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
     else:
         chosen = next((way for way in WAYS if words[way] == TOO_WEAK), "pixels")
     word = words[chosen] if words[chosen] != NO_LEAK or set(words.values()) == {NO_LEAK} else TOO_WEAK
-    return {"verdict": word, "reason": f"by {chosen}: {reasons[chosen]}", "verdict_by": words}
+    return {"verdict": word, "reason": f"by {chosen}: {reasons[chosen]}", "verdict_by": words, "way": chosen}
 
 
 def read(plain: Mapping[str, Any]) -> Estimate:
     """An estimate from plain values, also from JSON, which has no NaN."""
-    numbers = (math.nan if plain[name] is None else float(plain[name]) for name in ("value", "low", "high"))
-    return Estimate(*numbers, int(plain["units"]))
+    value, low, high = (math.nan if plain[name] is None else float(plain[name]) for name in ("value", "low", "high"))
+    return Estimate(value, low, high, int(plain["units"]))
