@@ -133,7 +133,7 @@ class Record:
             lines = [RoundLine.read(json.loads(line)) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(ROUNDS, error) from None
-        if [line.round for line in lines] != list(range(1, manifest.round + 1)):
+        if len(lines) != manifest.round or any(line.round != number for number, line in enumerate(lines, 1)):
             raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
         return lines
 
