@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 FILE, EXPERIMENT = "mlflow.db", "rebafl"
-TAG = "rebafl.directory"  # by it the run is found again
+TAG = "rebafl_directory"  # by it the run is found again
 LONGEST = 500  # letters of a parameter's value
 
 

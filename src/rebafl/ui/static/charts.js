@@ -121,9 +121,9 @@
     }, [shape, theme, width > 0, axis.length > 0]);
     useEffect(() => { if (plot.current && width) plot.current.setSize({ width, height: props.height || 300 }); }, [width]);
     useEffect(() => {
-      const began = performance.now();
-      if (plot.current && plot.current.shape === shape) plot.current.setData(data);
-      RF.lastAppend = performance.now() - began;
+      if (!plot.current || plot.current.shape !== shape) return;
+      plot.current.setData(data);
+      queueMicrotask(() => { RF.lastAppend = performance.now() - RF.newsAt; }); // behind the one in which uPlot draws
     }, [props.prepared]);
     useEffect(() => {
       if (!props.sync) return undefined;

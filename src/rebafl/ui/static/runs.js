@@ -42,6 +42,7 @@
         try {
           const since = names.map((name) => (kept.current.get(name) || { accuracy: [] }).accuracy.length);
           const answers = await RF.ask("curves", { runs: names, since });
+          RF.newsAt = performance.now();
           let news = !since.every((n) => n);
           for (const answer of answers) {
             const before = answer.from ? kept.current.get(answer.name) : null, merged = { ...answer };
