@@ -87,7 +87,7 @@
     cursor: { drag: { x: true, y: false }, points: { show: series.length < 40 }, focus: { prox: 24 } },
     focus: { alpha: series.length > 20 ? 0.25 : 1 },
     hooks: { draw: [drawn], setCursor: [(u) => props.onCursor && props.onCursor(u.cursor.idx)] },
-    padding: [12, 10, 0, 0],
+    padding: [12, 18, 0, 0],
   });
 
   // lines: {label, group, colour?, xs, ys}; `seeds`: put runs together that differ in their seed only.

@@ -107,9 +107,16 @@
       const columns = c1 - c0, lines = r1 - r0, bw = Math.min(width, columns), bh = Math.min(height, lines);
       const pixels = new Uint32Array(bw * bh);
       for (let y = 0; y < bh; y += 1) for (let x = 0; x < bw; x += 1) {
-        const c = c0 + Math.floor((x * columns) / bw), r = r0 + Math.floor((y * lines) / bh), i = c * model.rows + r;
-        const shade = mix(base, colours[ANSWERED], model.share[i] / 255);
-        pixels[y * bw + x] = pack(model.worst[i] ? mix(shade, colours[model.worst[i]], 0.5) : shade);
+        const first = c0 + Math.floor((x * columns) / bw), last = Math.max(first + 1, c0 + Math.floor(((x + 1) * columns) / bw));
+        const top = r0 + Math.floor((y * lines) / bh), bottom = Math.max(top + 1, r0 + Math.floor(((y + 1) * lines) / bh));
+        let sum = 0, state = 0;
+        for (let c = first; c < last; c += 1) for (let r = top; r < bottom; r += 1) {
+          const i = c * model.rows + r;
+          sum += model.share[i];
+          if (SEVERITY[model.worst[i]] > SEVERITY[state]) state = model.worst[i];
+        }
+        const shade = mix(base, colours[ANSWERED], sum / 255 / ((last - first) * (bottom - top)));
+        pixels[y * bw + x] = pack(state ? mix(shade, colours[state], 0.5) : shade);
       }
       return { pixels, bw, bh };
     },
@@ -208,7 +215,8 @@
       if (!this.props.axis) return;
       pen.textAlign = "center";
       pen.textBaseline = "top";
-      for (const [round, x] of this.ticks()) pen.fillText(round, x, this.plot.h + 5);
+      const edge = this.canvas.clientWidth - 14;
+      for (const [round, x] of this.ticks()) pen.fillText(round, Math.min(x, edge), this.plot.h + 5);
     }
 
     short(pen, text) {

@@ -328,7 +328,7 @@
           if (on) setProblem(error.message);
         }
         const busy = data.current.facts && ["running", "stopping"].includes(data.current.facts.state);
-        if (on) timer = setTimeout(look, document.hidden ? 5000 : busy ? 700 : 2000);
+        if (on) timer = setTimeout(look, document.hidden ? 5000 : busy ? 1200 : 2500);
       };
       look();
       return () => { on = false; clearTimeout(timer); };
