@@ -16,12 +16,13 @@ MEANING = (
     "<p>SSIM and PSNR are those of the nearest of the k members. Beside it: the nearest of as many non-members, since "
     "something is always near when there are many, and the mean of public images, which needs no attack. Identified: "
     "one member and 99 non-members of the class, by pixels and by the features of a classifier of its own seed; "
-    "guessing gives .010. Controls: a fake member in the member's place; another mean's reconstruction. <b>That pictures "
-    "fail at some k does not make this k safe</b>: tracing needs no picture.</p>"
+    "guessing gives .010. Nearer: to a member than to any of as many non-members; guessing gives .5. Controls: fake "
+    "members in the place of members, and another mean's reconstruction (by pixels / by features / nearer). <b>That "
+    "pictures fail at some k does not make this k safe</b>: tracing needs no picture.</p>"
 )
 NAMES = (
     "attack", "attacker", "features", "round", "what", "k", "SSIM", "nearest of non-members", "mean of public images",
-    "PSNR", "identified by pixels", "by features", "fake members", "permuted", "verdict",
+    "PSNR", "identified by pixels", "by features", "nearer", "fake members", "permuted", "verdict",
 )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         row["attack"], row["attacker"], row["depth"], row["round"], row["what"], row["k"], interval(row["ssim"]),
         _plain(row["ssim_others"]), _plain(row["ssim_class_mean"]), _plain(row["psnr"], 1),
-        interval(row["identified_pixels"]), interval(row["identified_features"]),
+        interval(row["identified_pixels"]), interval(row["identified_features"]), interval(row["identified_nearest"]),
         _both(row, "fakes"), _both(row, "permuted"), row["verdict"],
     )  # fmt: skip
 
@@ -47,5 +48,5 @@ def _plain(value: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def _both(row: Mapping[str, Any], name: str) -> str:
-    """By pixels and by features."""
-    return " / ".join(_plain(row[f"{name}_{way}"]) for way in ("pixels", "features"))
+    """By each way of comparing."""
+    return " / ".join(_plain(row[f"{name}_{way}"]) for way in ("pixels", "features", "nearest"))

@@ -18,6 +18,7 @@ from rebafl.federation.app.node.sessions import Session
 from rebafl.federation.app.options import read_run_config
 from rebafl.federation.app.records import failure_of
 from rebafl.federation.app.server.federate import federate
+from rebafl.federation.app.server.masked_round import CLOSES
 from rebafl.runs.record import Record
 from rebafl.runs.rounds import Round
 from rebafl.secagg.messages import MaskedInput, Stage, Survivors, UnmaskRequest
@@ -406,3 +407,15 @@ def test_too_few_nodes_for_a_sum_are_a_discarded_round(tmp_path, masked):
     real = run(masked, MaskedGrid(nodes[:1]), rounds=1)
     assert real.rounds()[0].discarded == "the sum of a single client hides nothing; at least 2 must take part"
     assert real.rounds()[0].updated is False
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_closes_in_time_for_the_next(tmp_path, masked, stage):
+    """Whichever stage a node is silent in, the round ends by its deadline, and the others have had their time."""
+    deadline = 4.0
+    masked |= {"rounds": 1, "deadline": deadline, "algorithm": "fedavg"}
+    real, _ = federated(masked, tmp_path, lost_from(2, 1, stage, after_answer=False))
+    (line,) = real.rounds()
+    assert line.updated
+    assert line.seconds < deadline + 1.5
+    assert line.seconds > CLOSES[stage] * deadline - 1

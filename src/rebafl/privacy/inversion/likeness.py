@@ -53,6 +53,26 @@ def nearest(one: Tensor, look: Look, among: Indices) -> int:
     return int(among[int(distances(one, look(among)).argmin())])
 
 
+def nearer(rows: Tensor, targets: Sequence[Target], look: Look) -> dict[str, Numbers]:
+    """Is a reconstruction nearer to a member than to any of as many non-members? By guessing, half of them are.
+
+    The controls: fake members in the place of members, and another mean's members.
+    """
+    found = {name: np.full(len(targets), np.nan) for name in ("identified", "fakes", "permuted")}
+    for number, following in enumerate(_following(targets)):
+        one, target = rows[number], targets[number]
+        least = float(distances(one, look(target.others)).min())
+        for name, some in (("identified", target.members), ("fakes", target.fake_members)):
+            found[name][number] = _less(float(distances(one, look(some)).min()), least)
+        if following != number:
+            found["permuted"][number] = _less(float(distances(one, look(targets[following].members)).min()), least)
+    return found
+
+
+def _less(a: float, b: float) -> float:
+    return 0.5 if a == b else float(a < b)
+
+
 def share_identified(one: Tensor, look: Look, lineups: Lineups) -> float:
     """How often the one to be found is the nearest of its line-up; several that are equally near share a hit."""
     shares = []

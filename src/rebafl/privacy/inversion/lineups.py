@@ -42,8 +42,11 @@ class Target:
     what: str
     k: int
     members: Indices
+    """Or as many of them as there are others."""
     others: Indices
-    """As many non-members as members, as far as there are."""
+    """As many non-members as members, as far as there are twice as many."""
+    fake_members: Indices
+    """As many other non-members."""
     real: Lineups
     fake: Lineups
 
@@ -60,9 +63,11 @@ def target(
     for _ in shown:
         drawn = random.permutation(non_members)[:SIZE]
         fake.append(_hidden(int(drawn[0]), drawn[1:], random))
-    others = random.permutation(non_members)[: len(members)]
+    drawn = random.permutation(non_members)
+    few = min(len(members), len(drawn) // 2)
+    apart = random.permutation(members)[:few], drawn[:few], drawn[few : 2 * few]
     unit = client if unit is None else unit
-    return Target(unit, client, label, what, k, members, others, _together(real), _together(fake))
+    return Target(unit, client, label, what, k, *apart, _together(real), _together(fake))
 
 
 def _hidden(one: int, others: Indices, random: np.random.Generator) -> tuple[Indices, int]:

@@ -17,11 +17,17 @@ from ..measures import NORMAL, Estimate, Numbers, estimate
 from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Word, decide
 from .album import Album, Campaign, as_pictures
 from .judge import Judge
-from .likeness import in_lineups, nearest, similarity
+from .likeness import in_lineups, nearer, nearest, similarity
 from .lineups import SIZE, SOME, Target
 
-CHANCE = 1 / SIZE
-WAYS = ("pixels", "features")
+WAYS = {
+    "pixels": (1 / SIZE, "identified among 100 by pixels"),
+    "features": (1 / SIZE, "identified among 100 by features"),
+    "nearest": (0.5, "nearer to a member than to as many others"),
+}
+"""By name, what guessing reaches, and what is counted."""
+STRONGEST = (LEAKS, TOO_WEAK, NO_LEAK)
+"""One way is enough for a leak; that none is found needs all of them."""
 Row = dict[str, Any]
 
 
@@ -47,9 +53,8 @@ class Looks:
     """Pixels of the data set's pictures, and their features under the judge: each picture is looked at once."""
 
     def __init__(self, album: Album, data: Data) -> None:
-        some = [np.concatenate([t.members, t.others, t.real.positions.ravel(), t.fake.positions.ravel()])
-                for t in album.targets]  # fmt: skip
-        self.used = np.unique(np.concatenate(some))
+        some = [(t.members, t.others, t.fake_members, t.real.positions, t.fake.positions) for t in album.targets]
+        self.used = np.unique(np.concatenate([part.ravel() for parts in some for part in parts]))
         raw = data.x_train[torch.from_numpy(self.used)]
         self.pictures = (raw.float() / 255).permute(0, 3, 1, 2).contiguous()
         self.judge = Judge(self.pictures.shape[1], len(album.judge["head.bias"]))
@@ -89,6 +94,8 @@ def _measured(targets: Sequence[Target], made: Tensor, album: Album, looks: Look
     ):
         for name, values in in_lineups(rows, targets, look).items():
             found[f"{name}_{way}"] = values
+    for name, values in nearer(made.flatten(1), targets, looks.pixels).items():
+        found[f"{name}_nearest"] = values
     return found
 
 
@@ -104,7 +111,8 @@ def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mappin
         by_unit = [float(values[units == unit].mean()) for unit in np.unique(units)]
         span = RANGES.get(name.split("_")[0])
         kept = [value for value in by_unit if not math.isnan(value)]
-        row[name] = asdict(_between(kept, *span, seed) if span else rate(kept, lineups, seed))
+        trials = len(targets) if name.endswith("nearest") else lineups
+        row[name] = asdict(_between(kept, *span, seed) if span else rate(kept, trials, seed))
     return row
 
 
@@ -130,14 +138,14 @@ def rate(by_unit: Sequence[float], trials: int, seed: int) -> Estimate:
 
 
 def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
-    """A verdict by each way of comparing, and one from both."""
+    """A verdict by each way of comparing, and one from all."""
     same = [
         r for r in rows
         if r["what"] == SOME and all(r[n] == row[n] for n in ("attack", "attacker", "depth", "round"))
     ]  # fmt: skip
     words: dict[str, Word] = {}
     reasons: dict[str, str] = {}
-    for way in WAYS:
+    for way, (chance, _) in WAYS.items():
         name = f"identified_{way}"
         single = next((r for r in same if r["k"] == 1), None)
         nearer = max((r["k"] for r in same if 10 * r["k"] <= row["k"]), default=0)
@@ -148,13 +156,14 @@ def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
             default=None,
         )
         positive = read(single[name]) if single else estimate([])
-        words[way], reasons[way] = decide(read(row[name]), positive, negative, CHANCE, non_members, easier)
-    if LEAKS in words.values():
-        chosen = next(way for way in WAYS if words[way] == LEAKS)
-    else:
-        chosen = next((way for way in WAYS if words[way] == TOO_WEAK), "pixels")
-    word = words[chosen] if words[chosen] != NO_LEAK or set(words.values()) == {NO_LEAK} else TOO_WEAK
-    return {"verdict": word, "reason": f"by {chosen}: {reasons[chosen]}", "verdict_by": words, "way": chosen}
+        words[way], reasons[way] = decide(read(row[name]), positive, negative, chance, non_members, easier)
+    chosen = min(WAYS, key=lambda way: STRONGEST.index(words[way]))
+    return {
+        "verdict": words[chosen],
+        "reason": f"{WAYS[chosen][1]}: {reasons[chosen]}",
+        "verdict_by": words,
+        "way": chosen,
+    }
 
 
 def read(plain: Mapping[str, Any]) -> Estimate:

@@ -147,7 +147,7 @@ def verdicts_of(rows: Sequence[Row], last: str) -> list[Verdict]:
 def _verdict(name: str, row: Row, single: Row, reach: str = "") -> Verdict:
     way = row["way"]
     return Verdict(
-        name, row["attacker"], row["verdict"], f"{reach}identified among 100 {row['reason']}",
+        name, row["attacker"], row["verdict"], f"{reach}{row['reason']}",
         read(row[f"identified_{way}"]), read(single[f"identified_{way}"]), read(row[f"fakes_{way}"]),
         {"k": row["k"], "round": row["round"]},
     )  # fmt: skip
