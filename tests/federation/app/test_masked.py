@@ -14,7 +14,7 @@ import pytest
 from rebafl import UserError
 from rebafl.algorithms import KINDS
 from rebafl.federation.app.masking import Call
-from rebafl.federation.app.node.sessions import Session
+from rebafl.federation.app.node.sessions import Session, Sessions
 from rebafl.federation.app.options import read_run_config
 from rebafl.federation.app.records import failure_of
 from rebafl.federation.app.server.federate import federate
@@ -277,6 +277,34 @@ def test_nobody_gets_two_sums_of_one_upload(tmp_path, masked, monkeypatch):
     assert [stage for _, round, stage, data in grid.said if round == 2 and data] == []
     assert real.rounds()[2].updated
     assert is_exact(masked, real, tmp_path / "simulation")
+
+
+def test_two_orders_at_once_give_one_sum(tmp_path, masked):
+    """Another order for this round, with another id, came to its masks first: this one gets nothing."""
+
+    def carry(part, round, stage, to_server, message):
+        if (part, round, stage, to_server) == (2, 2, Stage.MASK, False):
+            state = tmp_path / "fed/node-2/state"
+            (file,) = state.rglob("session-*")
+            assert Sessions(state, "", 2).mark(Session.from_bytes(file.read_bytes()).summed)
+        return message
+
+    real, grid = federated(masked, tmp_path, carry)
+    line = real.rounds()[1]
+    assert "two sums of it would tell it apart" in line.refused[2]
+    assert [data for part, round, stage, data in grid.said if (part, round, stage) == (2, 2, Stage.MASK)] == [b""]
+    assert line.used == {0, 1, 3}
+    assert is_exact(masked, real, tmp_path / "simulation")
+
+
+def test_a_run_that_is_repeated_elsewhere_gets_no_second_sum_of_its_first_round(tmp_path, masked):
+    """Same settings, same first weights: the uploads would be the same, too. Later rounds start from other weights."""
+    nodes = masked_nodes(masked, tmp_path / "fed")
+    run(masked, MaskedGrid(nodes))
+    again = run(masked, MaskedGrid(nodes), out=str(tmp_path / "again"))
+    first, second, third = again.rounds()
+    assert all("two sums of it would tell it apart" in reason for reason in first.refused.values())
+    assert [first.updated, second.updated, third.updated] == [False, True, True]
 
 
 def test_a_server_that_died_before_any_input_was_sent_repeats_its_round(tmp_path, masked, monkeypatch):
