@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..base.errors import UserError, exists
 from ..base.files import write_text
+from ..base.kinds import importing_only_if
 from ..data import check_name
 from ..privacy.audit import audit_run
 from ..privacy.curves import Plan, Tick
@@ -24,7 +25,7 @@ from ..privacy.page import page, risk_sentences
 from ..privacy.trade import BASE, ROWS, cells, trade
 from ..privacy.trade_page import HEADER, table_of, trade_page
 from ..report.markdown import markdown_table
-from .terminal import HELP, AsJson, err, in_words, out, progress_bar, say, show, show_table
+from .terminal import HELP, AsJson, TrustCode, err, in_words, out, progress_bar, say, show, show_table
 from .words import Words, parse_seeds, split_words
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ def audit(
     ks: Annotated[str, typer.Option("--k", help="Sizes of means to attack.")] = "1,2,5,10,50,100,500",
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 0,
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/privacy.")] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack a run's uploads and broadcasts, and say of each attack: leaks, no leak found, or too weak to tell.
@@ -76,7 +78,7 @@ def audit(
             if not err.is_terminal and not as_json:
                 say(f"[{done}/{of}] {text}")
 
-        result = _result(path, data, plan, tick)
+        result = _result(path, data, plan, tick, trust_code)
     text = json.dumps(_finite(result), indent=1, allow_nan=False)
     write_text(folder / "audit.json", text + "\n")
     write_text(folder / "audit.html", page(result))
@@ -146,8 +148,11 @@ def protections(
     out.print(Text(f"Written: {to / 'protections.html'}, .md and .json"), soft_wrap=True)
 
 
-def _result(path: Path, data: str, plan: Plan, tick: Tick) -> dict[str, Any]:
-    return audit_model(path, data, plan, say, tick) if data else audit_run(path, plan, say=say, tick=tick)
+def _result(path: Path, data: str, plan: Plan, tick: Tick, trust_code: bool) -> dict[str, Any]:
+    if data:
+        return audit_model(path, data, plan, say, tick, trust_code)
+    with importing_only_if(trust_code, path):
+        return audit_run(path, plan, say=say, tick=tick)
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:

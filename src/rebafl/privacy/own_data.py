@@ -25,13 +25,19 @@ from .views import Eye, class_views, pools, target_of
 
 
 def audit_model(
-    path: Path, dataset: str, plan: Plan = USUAL, say: Say = print, tick: Tick = lambda done, of, text: None
+    path: Path,
+    dataset: str,
+    plan: Plan = USUAL,
+    say: Say = print,
+    tick: Tick = lambda done, of, text: None,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
     """What one's own data would give away: means of the training part under a model, with the test part as public.
 
     One client alone: intervals are over tenths of the images, or over disjoint means, not over clients.
     """
-    model = load_model(path) if (path / DESCRIPTION).exists() else model_of_run(path)
+    open_model = load_model if (path / DESCRIPTION).exists() else model_of_run
+    model = open_model(path, trust_code=trust_code)
     data = _as_the_model_reads(load(dataset, say), model, path)
     with one_thread():
         return _ModelAudit(path, model, data, plan, tick).result()
