@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from rebafl import cli
 from rebafl.base.errors import UserError
 from rebafl.privacy.audit import audit_run
+from rebafl.privacy.own_data import audit_model
 from rebafl.privacy.page import page, risk_sentences
 from rebafl.privacy.verdicts import LEAKS, TOO_WEAK
 from rebafl.runs.export import export_model, model_of_run
@@ -76,6 +77,30 @@ def test_what_shares_no_prototypes_is_audited_for_the_rest(tmp_path, clouds):
     assert "Verdicts" in page(result)
 
 
+def test_a_server_that_sees_sums_attacks_the_sum(tmp_path, clouds):
+    run_clouds(tmp_path / "a", clouds, rounds=2, protect={"secagg": True}, algorithm={"kind": "rebafl", "memory": True})
+    result = audit_run(tmp_path / "a", replace(PLAN, rounds=(2,)), data=clouds, say=quiet)
+    assert {row["what"] for row in result["sent"] if row["attacker"] == "server"} == {"sum of the uploads"}
+    assert result["linking"] == []
+    assert result["counts"]["held"] is None
+    assert not words(result, "class counts")
+    assert result["what"]["replay_has_the_recorded_bits"][2]
+    alone = result["exposure"]["holders"].get(1, 0)
+    verdict = next(v for v in result["verdicts"] if v["attack"] == "prototypes of single clients")
+    assert verdict["reason"].startswith(f"sums of one holder: {alone} ")
+
+
+def test_noise_answers_the_risk_by_the_number_of_uploads(tmp_path, clouds):
+    """Noise of 2.2 keeps it for two uploads of a client and not for three: 1.467 √2 < 2.2 < 1.467 √3."""
+    words_ = {"rounds": 4, "participation": "always", "protect": {"clip": 4.0, "noise": 2.2, "min_count": 5}}
+    run_clouds(tmp_path / "a", clouds, **words_)
+    result = audit_run(tmp_path / "a", replace(PLAN, rounds=(4,)), data=clouds, say=quiet)
+    assert result["risk"]["rounds_broken_for_server"] == [3, 4]
+    assert any("behind noise" in v["reason"] for v in result["verdicts"])
+    traced = next(row for row in result["sent"] if row["what"] == "each client's upload")
+    assert traced["auc"]["value"] < 0.62
+
+
 def test_the_risk_is_answered(audited):
     risk = audited["risk"]
     assert risk["k"] > 50  # so that every upload of 50 images broke it
@@ -115,14 +140,54 @@ def test_own_data_before_joining(run, clouds, tmp_path):
     assert result["what"]["own_images"] == {str(c): 20 for c in range(CLASSES)}
     assert set(result["risk"]["classes_that_would_break_it"]) == set(map(str, range(CLASSES)))
     assert (tmp_path / "out" / "audit.html").exists()
-    assert {v["word"] for v in result["verdicts"]} == {LEAKS}
+    assert words(result, "tracing") == {LEAKS}
+    assert words(result, "class counts") == {LEAKS}
+    assert words(result, "membership")
+    assert result["risk"]["own_k"] == {str(c): 20 for c in range(CLASSES)}
+    assert min(result["risk"]["holders_alike"].values()) > 2
+    said = " ".join(risk_sentences(result["risk"]))
+    assert "protect.min_holders hides such classes" in said
+    assert "1.47 for 1" in said
+
+
+def test_own_data_are_audited_with_the_runs_protections(run, clouds, tmp_path):
+    """The upload is the one that the client would send: a class of too few images is not in it, nor attacked."""
+    few = own_data(tmp_path / "few.npz", clouds, 20)
+    run_clouds(tmp_path / "kept", clouds, protect={"min_count": 21, "min_holders": 2}, rounds=1)
+    result = audit_model(tmp_path / "kept", str(few), PLAN, quiet)
+    assert result["sent"] == []
+    assert len(result["what"]["not_sent"]) == CLASSES
+    assert not words(result, "tracing")
+    assert not words(result, "class counts")
+    assert "protect.min_holders hides" not in " ".join(risk_sentences(result["risk"]))
+    run_clouds(tmp_path / "noisy", clouds, protect={"clip": 2.0, "noise": 10.0}, rounds=1)
+    noisy = audit_model(tmp_path / "noisy", str(few), PLAN, quiet)
+    plain = audit_model(run, str(few), PLAN, quiet)
+    worst = [max(row["auc"]["value"] for row in one["sent"]) for one in (plain, noisy)]
+    assert worst[1] < 0.7 < worst[0]
+
+
+def test_own_images_that_an_update_learned_by_heart_are_told_from_others(clouds, tmp_path):
+    """Labels that mean nothing can only be learned by heart."""
+    random = np.random.default_rng(0)
+    mixed = replace(
+        clouds, y_train=clouds.y_train[random.permutation(len(clouds.y_train))],
+        y_test=clouds.y_test[random.permutation(len(clouds.y_test))],
+    )  # fmt: skip
+    training = {"epochs": 150, "batch": 4, "lr": 0.05}
+    run_clouds(tmp_path / "r", clouds, rounds=1, algorithm="fedavg", training=training)
+    few = own_data(tmp_path / "few.npz", mixed, 12)
+    result = audit_model(tmp_path / "r", str(few), PLAN, quiet)
+    assert words(result, "membership by loss in") == {LEAKS}
+    assert result["sent"] == []
+    assert words(result, "class counts") == {LEAKS}
 
 
 def test_own_data_with_few_public_images_are_too_weak_to_tell(run, clouds, tmp_path):
     few = own_data(tmp_path / "few.npz", clouds, 20, public=300)
     result = json.loads(invoke(run, "--data", few, "--k", "1,2", "--to", tmp_path / "out", "--json").stdout)
-    assert {v["word"] for v in result["verdicts"]} == {TOO_WEAK}
-    assert all("non-members" in v["reason"] for v in result["verdicts"])
+    assert words(result, "tracing") == words(result, "membership") == {TOO_WEAK}
+    assert all("non-members" in v["reason"] for v in result["verdicts"] if v["attack"].startswith("tracing"))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ..privacy.curves import Plan, Tick
 from ..privacy.measures import read_risk
 from ..privacy.own_data import audit_model
 from ..privacy.page import page, risk_sentences
+from ..privacy.recompute import recomputed
 from ..privacy.trade import BASE, ROWS, cells, trade
 from ..privacy.trade_page import HEADER, table_of, trade_page
 from ..report.markdown import markdown_table
@@ -45,6 +46,7 @@ def audit(
     risk: Annotated[str, typer.Option(help="The risk that is accepted.")] = "tpr=0.05@fpr=0.01",
     ks: Annotated[str, typer.Option("--k", help="Sizes of means to attack.")] = "1,2,5,10,50,100,500",
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 0,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Reconstruct images; minutes.")] = True,
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/privacy.")] = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -53,7 +55,8 @@ def audit(
 
     Uploads are not stored: the audited rounds are computed again. Images of the training set that no client holds are
     the attacker's public set. With `--data`, means of the training part under the model are attacked, and the test part
-    is the public set. Written are `audit.json` and `audit.html`; see docs/privacy.md.
+    is the public set. Written are `audit.json`, `audit.html` and, with all reconstructed images, `pictures.npz`; see
+    docs/privacy.md.
 
     Examples:
 
@@ -64,7 +67,7 @@ def audit(
     * `rebafl privacy audit runs/a/export --data own.npz`
     """
     sizes = tuple(sorted({*_whole(ks, "--k"), 1}))  # single images are the positive control
-    plan = Plan(rounds=_whole(rounds, "--rounds"), ks=sizes, risk=read_risk(risk), seed=seed)
+    plan = Plan(rounds=_whole(rounds, "--rounds"), ks=sizes, risk=read_risk(risk), seed=seed, pictures=pictures)
     if not exists(path):
         raise UserError(f"{path} does not exist; give a run directory, or with --data an exported model.")
     if data and rounds:
@@ -72,13 +75,15 @@ def audit(
     folder = to or path / "privacy" if not data else to or Path("privacy")
     with progress_bar(disable=as_json or not err.is_terminal) as progress:
         job = progress.add_task("audit", total=None, facts="")
+        began = time.monotonic()
 
         def tick(done: int, of: int, text: str) -> None:
             progress.update(job, total=of, completed=done, facts=text)
             if not err.is_terminal and not as_json:
-                say(f"[{done}/{of}] {text}")
+                left = (time.monotonic() - began) / max(1, done) * (of - done)
+                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
 
-        result = _result(path, data, plan, tick, trust_code)
+        result = _result(path, data, plan, tick, folder, trust_code)
     text = json.dumps(_finite(result), indent=1, allow_nan=False)
     write_text(folder / "audit.json", text + "\n")
     write_text(folder / "audit.html", page(result))
@@ -91,8 +96,23 @@ def audit(
     show(table)
     for sentence in risk_sentences(result["risk"]) if result["risk"] else ():
         out.print(Text(sentence), soft_wrap=True)
-    out.print(Text(f"Not attacked: {'; '.join(result['missing'])}."), soft_wrap=True)
-    out.print(Text(f"Written: {folder / 'audit.html'} and {folder / 'audit.json'}"), soft_wrap=True)
+    if result["missing"]:
+        out.print(Text(f"Not attacked: {'; '.join(result['missing'])}."), soft_wrap=True)
+    files = ["audit.html", "audit.json", *([result["inversion"]["file"]] if result["inversion"] else [])]
+    out.print(Text(f"Written in {folder}: {', '.join(files)}"), soft_wrap=True)
+
+
+@app.command()
+def recompute(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="With audit.json and pictures.npz of an audit.")],
+    data: Annotated[str, typer.Option("--data", help="The data set, if it is elsewhere than the audit says.")] = "",
+) -> None:
+    """Compute every number about reconstructed images again, from the stored ones, and hold it against the audit's.
+
+    Example: `rebafl privacy recompute runs/a/privacy`
+    """
+    rows = recomputed(folder, data, say)
+    out.print(Text(f"{rows} rows of {folder / 'audit.json'} about images are computed again from the stored images."))
 
 
 @app.command()
@@ -120,7 +140,8 @@ def protections(
     * `rebafl privacy protections dataset=cifar-10 --seeds 0 --row "" --row "protect.clip=5 protect.noise=3"`
     """
     base, rest, _ = split_words(words or [])
-    usual = [] if base else list(BASE)
+    given = {word.partition("=")[0] for word in rest}  # `partition=iid` takes the place of all that BASE says of it
+    usual = [] if base else [word for word in BASE if not {word.partition("=")[0].partition(".")[0]} & given]
     chosen = [*usual, *rest, *(["rounds=3"] if quick else [])]
     rows = [tuple(shlex.split(row)) for row in only] if only else ROWS
     made = cells(base, chosen, rows, parse_seeds(seeds)[:1] if quick else parse_seeds(seeds), to)
@@ -148,11 +169,11 @@ def protections(
     out.print(Text(f"Written: {to / 'protections.html'}, .md and .json"), soft_wrap=True)
 
 
-def _result(path: Path, data: str, plan: Plan, tick: Tick, trust_code: bool) -> dict[str, Any]:
+def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path, trust_code: bool) -> dict[str, Any]:
     if data:
-        return audit_model(path, data, plan, say, tick, trust_code)
+        return audit_model(path, data, plan, say, tick, to, trust_code)
     with importing_only_if(trust_code, path):
-        return audit_run(path, plan, say=say, tick=tick)
+        return audit_run(path, plan, say=say, tick=tick, to=to)
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:

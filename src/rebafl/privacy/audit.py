@@ -14,13 +14,15 @@ from ..data import Data
 from ..models.choice import Factory
 from ..runs.environment import machine
 from ..training.resources import one_thread
-from .curves import NOT_DONE, USUAL, Plan, Steps, Tick, known_answers, plain_curve
+from .curves import NO_PICTURES, USUAL, Plan, Steps, Tick, known_answers, plain_curve
 from .exposure import exposure
+from .inversion.tools import Tool
 from .parts.counts import counted
 from .parts.handed import handed_out
 from .parts.linking import linked
 from .parts.look import look
 from .parts.membership import inferred
+from .parts.pictures import are_pictures, picture_steps, pictures_part
 from .parts.risk import kept_risk
 from .parts.stage import Stage
 from .parts.tracing import Tracing
@@ -34,20 +36,24 @@ def audit_run(
     model: Factory | None = None,
     say: Say = print,
     tick: Tick = lambda done, of, text: None,
+    to: Path | None = None,
 ) -> dict[str, Any]:
-    """Everything about some rounds of a finished run, as plain values."""
+    """Everything about some rounds of a finished run, as plain values; reconstructions are kept in the folder `to`."""
     replay = Replay(path, data, model, say)
     rounds = sorted(set(plan.rounds)) or replay.early_middle_late()
     replay.check(rounds)
     more = [] if plan.rounds else [r for r in replay.at_hand() if r not in rounds and replay.lines[r - 1].used][-2:]
     uploads, extra = (sum(len(replay.lines[number - 1].used) for number in some) for some in (rounds, more))
-    steps = Steps(2 * uploads + extra + len(rounds) + 3, tick)
+    tools = plan.tools() if plan.pictures and are_pictures(replay.experiment.work.data) else []
+    pictures = picture_steps([len(replay.lines[number - 1].used) for number in rounds], tools) if tools else 0
+    steps = Steps(2 * uploads + extra + len(rounds) + 3 + pictures, tick)
     scenes = {scene.round: scene for scene in replay.scenes([*rounds, *more], steps)}
     with one_thread():
-        return _result(Stage(replay, [scenes[r] for r in rounds], [scenes[r] for r in sorted(scenes)], plan, steps))
+        stage = Stage(replay, [scenes[r] for r in rounds], [scenes[r] for r in sorted(scenes)], plan, steps)
+        return _result(stage, tools, to)
 
 
-def _result(stage: Stage) -> dict[str, Any]:
+def _result(stage: Stage, tools: list[Tool], to: Path | None) -> dict[str, Any]:
     seen = look(stage)
     tracing = Tracing(stage, seen)
     curves = tracing.curves() if stage.shares else []
@@ -67,9 +73,10 @@ def _result(stage: Stage) -> dict[str, Any]:
         "counts": counted(stage),
     }
     stage.steps("controls")
+    parts["inversion"] = pictures_part(stage, tools, to) if tools else None
     parts["risk"] = kept_risk(stage, curves) if handed else None
     parts["verdicts"] = [verdict.plain() for verdict in stage.verdicts]
-    parts["missing"] = list(NOT_DONE)
+    parts["missing"] = [] if tools else [NO_PICTURES]
     return parts
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import linking
+from .inversion.tools import Tool, usual_tools
 from .measures import Risk, dimensions_of, theory_auc, theory_tpr
 from .tracing import KS, Leakage, Score, synthetic, tracing_score
 
@@ -17,11 +18,8 @@ Tick = Callable[[int, int, str], None]
 USUAL_RISK = Risk(0.05, 0.01)
 
 
-NOT_DONE = (
-    "reconstruction of images (UpCNN, VAE, GRNN-style generator, pixel optimisation)",
-    "shallow features",
-)
-"""Attacks that this version does not run: nothing is said about them."""
+NO_PICTURES = "reconstruction of images"
+"""What is missing where it was not asked for, or where samples are no images."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,9 @@ class Plan:
     risk: Risk = USUAL_RISK
     seed: int = 0
     score: Score = tracing_score
+    pictures: bool = True
+    """Reconstruct images, where samples are such."""
+    tools: Callable[[], list[Tool]] = usual_tools
     similarities: Mapping[str, linking.Similarity] = field(default_factory=lambda: linking.SIMILARITIES)
 
 

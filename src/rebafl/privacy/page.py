@@ -7,19 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .verdicts import LEAKS, NO_LEAK, TOO_WEAK
+from .html import STYLE, bullets, facts_table, interval, table
+from .pictures_page import pictures_section
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 14px }
-td, th { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid #ddd; vertical-align: top }
-th { background: #f4f4f4 }
-.leaks { color: #a40000; font-weight: 600 }
-.none { color: #006400; font-weight: 600 }
-.weak { color: #8a5a00; font-weight: 600 }
-svg { max-width: 100%; height: auto }
-"""
-LOOKS: dict[str, str] = {LEAKS: "leaks", NO_LEAK: "none", TOO_WEAK: "weak"}
 COLOURS = ("#0b5fa5", "#c8501e", "#4b8b3b", "#7b4ea3", "#8a6d1a", "#b0306a", "#30807f", "#555555")
 DASHES = {"server": "", "client": "6 4"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 60, 200, 20, 50
@@ -40,38 +30,39 @@ def page(result: Mapping[str, Any]) -> str:
         _chart(result["curves"]),
         _curves(result["curves"]),
         "<h3>Means that were sent</h3>",
-        _table(
+        table(
             ("attacker", "what", "round", "k", "AUC", "TPR", "fake members", "permuted", "verdict"),
             (
-                (r["attacker"], r["what"], r["round"], r["k"], *map(_interval, _four(r)), r["verdict"])
+                (r["attacker"], r["what"], r["round"], r["k"], *map(interval, _four(r)), r["verdict"])
                 for r in result["sent"]
             ),
         ),
         "<h3>The same code on synthetic Gaussian features</h3>",
-        _table(
+        table(
             ("dimensions", "k", "AUC", "known answer"),
-            ((r["dimensions"], r["k"], _interval(r["auc"]), f"{r['theory']:.3f}") for r in result["synthetic"]),
+            ((r["dimensions"], r["k"], interval(r["auc"]), f"{r['theory']:.3f}") for r in result["synthetic"]),
         ),
+        pictures_section(result.get("inversion")),
         _exposure(result.get("exposure")),
     ]
     if result["linking"]:
         parts.append("<h2>Linking shuffled uploads across rounds</h2>")
         rows = ((r["way"], *_controls(r), f"{r['chance']:.3f}", r["verdict"]) for r in result["linking"])
-        parts.append(_table(("by", "found again", "positive control", "negative control", "guessing", "verdict"), rows))
+        parts.append(table(("by", "found again", "positive control", "negative control", "guessing", "verdict"), rows))
     if result["membership"]:
         parts.append(
             "<h2>Membership inference from the change of the weights</h2><p>Simple scores, not LiRA: a stronger attack "
             "may find more. What FedAvg gives away anyway, for comparison.</p>"
         )
         some = (
-            (r["attacker"], r["way"], *_controls(r), _interval(r["tpr"]), r["verdict"]) for r in result["membership"]
+            (r["attacker"], r["way"], *_controls(r), interval(r["tpr"]), r["verdict"]) for r in result["membership"]
         )
         names = ("attacker", "by", "AUC", "overfitted control", "fake members", "TPR", "verdict")
-        parts.append(_table(names, some))
+        parts.append(table(names, some))
     if result.get("counts"):
-        parts.append("<h2>Class counts</h2>" + _facts(result["counts"]))
-    parts.append("<h2>What was audited</h2>" + _facts(what))
-    parts.append("<h2>What was not</h2>" + _list(result["missing"]))
+        parts.append("<h2>Class counts</h2>" + facts_table(result["counts"]))
+    parts.append("<h2>What was audited</h2>" + facts_table(what))
+    parts.append("<h2>What was not</h2>" + bullets(result["missing"]))
     body = "\n".join(parts)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Privacy audit</title>'
@@ -84,37 +75,12 @@ def _four(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _controls(row: Mapping[str, Any]) -> list[str]:
-    return [_interval(row[name]) for name in ("result", "positive", "negative")]
-
-
-def _interval(value: Mapping[str, Any]) -> str:
-    if not value["units"]:
-        return "–"
-    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    look = LOOKS.get(value) if isinstance(value, str) else None
-    return f'<td class="{look}">{escape(str(value))}</td>' if look else f"<td>{escape(str(value))}</td>"
-
-
-def _list(items: Iterable[object]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(str(item))}</li>" for item in items) + "</ul>"
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    return _table(("fact", "value"), ((name.replace("_", " "), value) for name, value in facts.items()))
+    return [interval(row[name]) for name in ("result", "positive", "negative")]
 
 
 def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> str:
     rows = ((v["attack"], v["attacker"], v["word"], v["reason"]) for v in verdicts)
-    return "<h2>Verdicts</h2>" + _table(("attack", "who is curious", "verdict", "why"), rows)
+    return "<h2>Verdicts</h2>" + table(("attack", "who is curious", "verdict", "why"), rows)
 
 
 def risk_sentences(risk: Mapping[str, Any]) -> list[str]:
@@ -158,6 +124,20 @@ def risk_sentences(risk: Mapping[str, Any]) -> list[str]:
     if "classes_that_would_break_it" in risk:
         broken = ", ".join(risk["classes_that_would_break_it"]) or "none"
         said.append(f"Classes of these data whose mean would break it: {broken}.")
+        if risk["holders_alike"]:
+            few = ", ".join(f"{name} {holders}" for name, holders in risk["holders_alike"].items())
+            said.append(
+                "Holders with as many images that a broadcast would need, one of whom may be the curious one: "
+                + few
+                + "."
+            )
+        if risk["min_holders"] < 2:
+            said.append(
+                "A round in which no other client that answers holds one of these classes broadcasts this client's own "
+                "mean of it, with its count; protect.min_holders hides such classes, and this run does not set it."
+            )
+        noises = ", ".join(f"{noise:.2f} for {uploads}" for uploads, noise in risk["noise_for_uploads"].items())
+        said.append(f"Or protect.noise, by the number of uploads: {noises}; then no attack on prototypes does better.")
     return said
 
 
@@ -173,13 +153,13 @@ def _ranges(rounds: Sequence[int]) -> str:
 
 
 def _risk(risk: Mapping[str, Any] | None) -> str:
-    return "<h2>The stated risk</h2>" + _list(risk_sentences(risk)) if risk else ""
+    return "<h2>The stated risk</h2>" + bullets(risk_sentences(risk)) if risk else ""
 
 
 def _curves(curves: Sequence[Mapping[str, Any]]) -> str:
     rows = (
         (
-            c["attacker"], c["round"], p["k"], *map(_interval, _four(p)), f"{p['theory_auc']:.3f}",
+            c["attacker"], c["round"], p["k"], *map(interval, _four(p)), f"{p['theory_auc']:.3f}",
             f"{p['theory_tpr']:.3f}", p["means"],
         )
         for c in curves
@@ -188,7 +168,7 @@ def _curves(curves: Sequence[Mapping[str, Any]]) -> str:
     names = (
         "attacker", "round", "k", "AUC", "TPR", "fake members", "permuted", "AUC in theory", "TPR in theory", "means"
     )  # fmt: skip
-    return _table(names, rows)
+    return table(names, rows)
 
 
 def _exposure(facts: Mapping[str, Any] | None) -> str:
@@ -202,8 +182,8 @@ def _exposure(facts: Mapping[str, Any] | None) -> str:
     more = f"<p>… and {len(events) - 200} more, all in the JSON file.</p>" if len(events) > 200 else ""
     return (
         "<h2>Whose prototypes each round handed to whom</h2>"
-        + _facts(shown)
-        + _table(("round", "class", "client", "images", "by", "to clients"), rows)
+        + facts_table(shown)
+        + table(("round", "class", "client", "images", "by", "to clients"), rows)
         + more
     )
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from .curves import CLIENT, SERVER
-from .page import STYLE
+from .html import STYLE
 from .parts.tracing import BROADCAST, REST, SUM, UPLOAD
 
 HEADER = (

@@ -7,7 +7,7 @@ non-members.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -74,6 +74,11 @@ class Eye:
             out: Tensor = self.net.head(features)
         return out
 
+    def both(self, index: Indices) -> tuple[Tensor, Tensor]:
+        """Features and logits of the images at these positions."""
+        features = self.features(index)
+        return features, self.logits(features)
+
 
 @dataclass(frozen=True)
 class ClassView:
@@ -117,3 +122,9 @@ def target_of(
         view.whitened[fakes],
         view.whitened[others],
     )
+
+
+def joined(own: Data) -> Data:
+    """Own data as one: the training part, which is private, and after it the test part, which is public."""
+    x, y = torch.cat([own.x_train, own.x_test]), torch.cat([own.y_train, own.y_test])
+    return replace(own, x_train=x, y_train=y)

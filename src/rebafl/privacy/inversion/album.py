@@ -25,6 +25,7 @@ from ...population.partition import Indices
 from .lineups import Lineups, Target
 
 FILE = "pictures.npz"
+PARTS = ("members", "others", "fake_members")
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -75,7 +76,7 @@ def save(album: Album, path: Path) -> None:
     arrays: dict[str, Any] = {f"judge.{name}": tensor.numpy() for name, tensor in album.judge.items()}
     for label, mean in album.class_means.items():
         arrays[f"class_mean.{label}"] = mean
-    for name in ("members", "others"):
+    for name in PARTS:
         arrays[f"targets.{name}"], arrays[f"targets.{name}_ends"] = _packed([getattr(t, name) for t in album.targets])
     for name in ("real", "fake"):
         some: list[Lineups] = [getattr(t, name) for t in album.targets]
@@ -110,15 +111,15 @@ def load_album(path: Path) -> Album:
 
 
 def _unpacked(arrays: dict[str, Any], facts: dict[str, Any]) -> Album:
-    members, others = (_rows(arrays[f"targets.{n}"], arrays[f"targets.{n}_ends"]) for n in ("members", "others"))
+    members, others, fakes = (_rows(arrays[f"targets.{name}"], arrays[f"targets.{name}_ends"]) for name in PARTS)
     lineups = {}
     for name in ("real", "fake"):
         ends = arrays[f"targets.{name}_ends"]
         shown, places = (_rows(arrays[f"targets.{name}{what}"], ends) for what in ("", "_places"))
         lineups[name] = [Lineups(*both) for both in zip(shown, places, strict=True)]
     targets = [
-        Target(*first, members[n], others[n], lineups["real"][n], lineups["fake"][n])
-        for n, first in enumerate(facts["targets"])
+        Target(unit, client, label, what, k, members[n], others[n], fakes[n], lineups["real"][n], lineups["fake"][n])
+        for n, (unit, client, label, what, k) in enumerate(facts["targets"])
     ]
     return Album(
         facts["digest"],

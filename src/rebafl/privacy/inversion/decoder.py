@@ -17,7 +17,7 @@ from .trained import Trained
 class UpConvolutions(nn.Module):
     """From coefficients, and the picture that a straight line makes of them, to what is to be added to that picture."""
 
-    def __init__(self, coefficients: int, shape: tuple[int, int, int], width: int = 32) -> None:
+    def __init__(self, coefficients: int, shape: tuple[int, int, int], width: int = 16) -> None:
         super().__init__()
         channels, *sides = shape
         self.small = [-(-side // 4) for side in sides]
@@ -27,9 +27,11 @@ class UpConvolutions(nn.Module):
         self.up2 = nn.ConvTranspose2d(width, width // 2, 4, stride=2, padding=1)
         self.mix = nn.Conv2d(width // 2 + 2 * channels, width, 3, padding=1)
         self.last = nn.Conv2d(width, channels, 3, padding=1)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)  # it begins as the straight line
-        self.to(memory_format=torch.channels_last)
+        for parameter in self.last.parameters():  # it begins as the straight line
+            nn.init.zeros_(parameter)
+        for parameter in self.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, coefficients: Tensor, straight: Tensor, mean: Tensor) -> Tensor:
         x = F.leaky_relu(self.dense(coefficients)).reshape(-1, self.width, *self.small)
@@ -40,7 +42,7 @@ class UpConvolutions(nn.Module):
         return out
 
 
-def upcnn(first: int = 200, again: int = 30) -> Trained:
+def upcnn(first: int = 400, again: int = 40) -> Trained:
     """The attack; `first` and `again`: steps of the first training, and of every other."""
 
     def answer(net: nn.Module, batch: Batch, mean: Tensor) -> Tensor:

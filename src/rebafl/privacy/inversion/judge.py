@@ -24,7 +24,6 @@ class Judge(nn.Module):
         self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
         self.hidden = nn.Linear(32 * 4 * 4, 64)
         self.head = nn.Linear(64, classes)
-        self.to(memory_format=torch.channels_last)
 
     def features(self, x: Tensor) -> Tensor:
         x = F.leaky_relu(F.max_pool2d(self.conv1(x - 0.5), 2))
@@ -48,6 +47,6 @@ def trained_judge(pictures: Tensor, labels: Tensor, classes: int, seed: int, ste
     for _ in range(steps):
         rows = torch.from_numpy(random.integers(len(pictures), size=BATCH))
         optimiser.zero_grad()
-        F.cross_entropy(judge(pictures[rows]), labels[rows]).backward()
+        torch.autograd.backward(F.cross_entropy(judge(pictures[rows]), labels[rows]))
         optimiser.step()
     return judge.eval()

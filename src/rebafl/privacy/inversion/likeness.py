@@ -7,6 +7,7 @@ class's mean picture, which needs no attack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -21,14 +22,18 @@ Look = Callable[[Indices], Tensor]
 """From positions in the data set to rows of numbers: pixels, or features."""
 
 
-def similarity(a: Tensor, b: Tensor) -> tuple[Numbers, Numbers]:
-    """SSIM and PSNR of each pair of pictures with numbers from 0 to 1."""
-    try:
-        from torchmetrics.functional.image import structural_similarity_index_measure
-    except ImportError:
+def check_installed() -> None:
+    if find_spec("torchmetrics") is None:
         raise UserError(
             "Similarity of pictures needs torchmetrics; pip install 'rebafl[privacy]', or audit with --no-pictures."
-        ) from None
+        )
+
+
+def similarity(a: Tensor, b: Tensor) -> tuple[Numbers, Numbers]:
+    """SSIM and PSNR of each pair of pictures with numbers from 0 to 1."""
+    check_installed()
+    from torchmetrics.functional.image import structural_similarity_index_measure  # an extra
+
     error = (a - b).double().square().flatten(1).mean(1).clamp(min=1e-10)  # equal pictures: 100 dB
     values = []
     for some, other in zip(torch.split(a, 500), torch.split(b, 500), strict=True):
@@ -48,8 +53,28 @@ def nearest(one: Tensor, look: Look, among: Indices) -> int:
     return int(among[int(distances(one, look(among)).argmin())])
 
 
+def nearer(rows: Tensor, targets: Sequence[Target], look: Look) -> dict[str, Numbers]:
+    """Is a reconstruction nearer to a member than to any of as many non-members? By guessing, half of them are.
+
+    The controls: fake members in the place of members, and another mean's members.
+    """
+    found = {name: np.full(len(targets), np.nan) for name in ("identified", "fakes", "permuted")}
+    for number, following in enumerate(_following(targets)):
+        one, target = rows[number], targets[number]
+        least = float(distances(one, look(target.others)).min())
+        for name, some in (("identified", target.members), ("fakes", target.fake_members)):
+            found[name][number] = _less(float(distances(one, look(some)).min()), least)
+        if following != number:
+            found["permuted"][number] = _less(float(distances(one, look(targets[following].members)).min()), least)
+    return found
+
+
+def _less(a: float, b: float) -> float:
+    return 0.5 if a == b else float(a < b)
+
+
 def share_identified(one: Tensor, look: Look, lineups: Lineups) -> float:
-    """How often the one to be found is the nearest of its line-up; of several that are equally near, each gets a share."""
+    """How often the one to be found is the nearest of its line-up; several that are equally near share a hit."""
     shares = []
     for row, place in zip(lineups.positions, lineups.places, strict=True):
         found = distances(one, look(row))

@@ -1,7 +1,7 @@
 """Which private pictures is a reconstruction held against, and beside which others? Drawn once, for all attacks.
 
-A line-up has one hundred pictures of a class: one member of the mean, drawn at random from the k, at a random place, and
-99 that are in no mean. A fake line-up has a picture that is in no mean in the member's place.
+A line-up has one hundred pictures of a class: one member of the mean, drawn at random from the k, at a random place,
+and 99 that are in no mean. A fake line-up has a picture that is in no mean in the member's place.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ class Target:
     what: str
     k: int
     members: Indices
+    """Or as many of them as there are others."""
     others: Indices
-    """As many non-members as members, as far as there are."""
+    """As many non-members as members, as far as there are twice as many."""
+    fake_members: Indices
+    """As many other non-members."""
     real: Lineups
     fake: Lineups
 
@@ -58,11 +61,13 @@ def target(
     real = [_hidden(int(one), random.permutation(non_members)[: SIZE - 1], random) for one in shown]
     fake = []
     for _ in shown:
-        one, *others = random.permutation(non_members)[:SIZE]
-        fake.append(_hidden(int(one), np.asarray(others), random))
-    others = random.permutation(non_members)[: len(members)]
+        drawn = random.permutation(non_members)[:SIZE]
+        fake.append(_hidden(int(drawn[0]), drawn[1:], random))
+    drawn = random.permutation(non_members)
+    few = min(len(members), len(drawn) // 2)
+    apart = random.permutation(members)[:few], drawn[:few], drawn[few : 2 * few]
     unit = client if unit is None else unit
-    return Target(unit, client, label, what, k, members, others, _together(real), _together(fake))
+    return Target(unit, client, label, what, k, *apart, _together(real), _together(fake))
 
 
 def _hidden(one: int, others: Indices, random: np.random.Generator) -> tuple[Indices, int]:

@@ -1,7 +1,7 @@
 """What are attacks that are trained trained on? Means of k public pictures' features, and those pictures' mean.
 
-One of the members as the aim would have the same best answer under a squared error, since E[x₁ | p] = E[(x₁+…+x_k)/k | p]
-when members are drawn alike, but a noisier way to it.
+One of the members as the aim would have the same best answer under a squared error, since E[x₁ | p] equals
+E[(x₁+…+x_k)/k | p] when members are drawn alike, but a noisier way to it.
 
 Means of k vary √k times less than single pictures. They are scaled by √k, so that what was learned for one k is a good
 start for another.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -20,9 +20,9 @@ from torch import Tensor
 from ...base.rng import generator
 from ...population.partition import Indices
 from .contract import Known
-from .line import Components, Line, components, features_of, line
+from .line import MOST_COMPONENTS, Components, Line, components, features_of, line
 
-BATCH = 64
+BATCH = 32
 TUNING = 150
 
 
@@ -96,8 +96,23 @@ class Pairs:
         return (self.space.mean + deviations / math.sqrt(k)).clamp(0, 1)
 
 
-def pairs(known: Known) -> Pairs:
-    space = components(known.pictures)
+@dataclass
+class Spaces:
+    """Components of pictures, computed once for each set of pictures and each number of them."""
+
+    made: list[tuple[Tensor, int, Components]] = field(default_factory=list)
+
+    def of(self, known: Known, most: int) -> Components:
+        for pictures, count, space in self.made:
+            if pictures is known.pictures and count == most:
+                return space
+        space = components(known.pictures, most, known.seed)
+        self.made.append((known.pictures, most, space))
+        return space
+
+
+def pairs(known: Known, spaces: Spaces) -> Pairs:
     features = features_of(known)
-    straight = line(features, space.of(known.pictures))
+    space = spaces.of(known, min(features.shape[1], MOST_COMPONENTS))
+    straight = line(features, space.of(known.pictures), known.seed)
     return Pairs(known, space, straight, straight(features), known.pictures - space.mean)

@@ -5,25 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import UserError
 from ...data import Data
 from ...population.partition import Indices
 from ..measures import NORMAL, Estimate, Numbers, estimate
 from ..verdicts import LEAKS, NO_LEAK, TOO_WEAK, Word, decide
-from .album import Album, Campaign, as_pictures, load_album
+from .album import Album, Campaign, as_pictures
 from .judge import Judge
-from .likeness import in_lineups, nearest, similarity
+from .likeness import in_lineups, nearer, nearest, similarity
 from .lineups import SIZE, SOME, Target
 
-CHANCE = 1 / SIZE
-WAYS = ("pixels", "features")
+WAYS = {
+    "pixels": (1 / SIZE, "identified among 100 by pixels"),
+    "features": (1 / SIZE, "identified among 100 by features"),
+    "nearest": (0.5, "nearer to a member than to as many others"),
+}
+"""By name, what guessing reaches, and what is counted."""
+STRONGEST = (LEAKS, TOO_WEAK, NO_LEAK)
+"""One way is enough for a leak; that none is found needs all of them."""
 Row = dict[str, Any]
 
 
@@ -37,30 +41,20 @@ def scored(album: Album, data: Data) -> list[Row]:
         for number, place in enumerate(places):
             one = album.targets[place]
             kinds.setdefault((one.what, one.k if one.what == SOME else 0), []).append(number)
-        rows += [
-            _row(campaign, what, [album.targets[places[n]] for n in some], {m: v[some] for m, v in found.items()}, album)
-            for (what, _), some in kinds.items()
-        ]
+        for (what, _), some in kinds.items():
+            targets = [album.targets[places[number]] for number in some]
+            rows.append(_row(campaign, what, targets, {name: every[some] for name, every in found.items()}, album.seed))
     for row in rows:
         row |= _judged(row, rows, album.non_members)
     return rows
-
-
-def recomputed(folder: Path, data: Data) -> list[Row]:
-    """The same from the file beside an audit."""
-    album = load_album(folder)
-    if album.digest != data.digest:
-        raise UserError(f"{folder} was made of other data than {data.name} holds now; restore the data.")
-    return scored(album, data)
 
 
 class Looks:
     """Pixels of the data set's pictures, and their features under the judge: each picture is looked at once."""
 
     def __init__(self, album: Album, data: Data) -> None:
-        some = [np.concatenate([t.members, t.others, t.real.positions.ravel(), t.fake.positions.ravel()])
-                for t in album.targets]  # fmt: skip
-        self.used = np.unique(np.concatenate(some))
+        some = [(t.members, t.others, t.fake_members, t.real.positions, t.fake.positions) for t in album.targets]
+        self.used = np.unique(np.concatenate([part.ravel() for parts in some for part in parts]))
         raw = data.x_train[torch.from_numpy(self.used)]
         self.pictures = (raw.float() / 255).permute(0, 3, 1, 2).contiguous()
         self.judge = Judge(self.pictures.shape[1], len(album.judge["head.bias"]))
@@ -100,13 +94,15 @@ def _measured(targets: Sequence[Target], made: Tensor, album: Album, looks: Look
     ):
         for name, values in in_lineups(rows, targets, look).items():
             found[f"{name}_{way}"] = values
+    for name, values in nearer(made.flatten(1), targets, looks.pixels).items():
+        found[f"{name}_nearest"] = values
     return found
 
 
 RANGES = {"ssim": (-1.0, 1.0), "gain": (-2.0, 2.0), "psnr": (0.0, 100.0)}
 
 
-def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mapping[str, Numbers], album: Album) -> Row:
+def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mapping[str, Numbers], seed: int) -> Row:
     units = np.array([t.unit for t in targets])
     lineups = sum(len(t.real.places) for t in targets)
     row: Row = {**asdict(campaign), "what": what, "k": int(np.median([t.k for t in targets])), "means": len(targets)}
@@ -115,7 +111,8 @@ def _row(campaign: Campaign, what: str, targets: Sequence[Target], found: Mappin
         by_unit = [float(values[units == unit].mean()) for unit in np.unique(units)]
         span = RANGES.get(name.split("_")[0])
         kept = [value for value in by_unit if not math.isnan(value)]
-        row[name] = asdict(_between(kept, *span, album.seed) if span else rate(kept, lineups, album.seed))
+        trials = len(targets) if name.endswith("nearest") else lineups
+        row[name] = asdict(_between(kept, *span, seed) if span else rate(kept, trials, seed))
     return row
 
 
@@ -135,18 +132,20 @@ def rate(by_unit: Sequence[float], trials: int, seed: int) -> Estimate:
     share, weight = found.value, 1 / (1 + z * z / trials)
     centre = weight * (share + z * z / (2 * trials))
     half = weight * z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return Estimate(share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units)
+    return Estimate(
+        share, max(0.0, min(found.low, centre - half)), min(1.0, max(found.high, centre + half)), found.units
+    )
 
 
 def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
-    """A verdict by each way of comparing, and one from both."""
+    """A verdict by each way of comparing, and one from all."""
     same = [
         r for r in rows
         if r["what"] == SOME and all(r[n] == row[n] for n in ("attack", "attacker", "depth", "round"))
     ]  # fmt: skip
     words: dict[str, Word] = {}
     reasons: dict[str, str] = {}
-    for way in WAYS:
+    for way, (chance, _) in WAYS.items():
         name = f"identified_{way}"
         single = next((r for r in same if r["k"] == 1), None)
         nearer = max((r["k"] for r in same if 10 * r["k"] <= row["k"]), default=0)
@@ -157,16 +156,17 @@ def _judged(row: Row, rows: Sequence[Row], non_members: int) -> Row:
             default=None,
         )
         positive = read(single[name]) if single else estimate([])
-        words[way], reasons[way] = decide(read(row[name]), positive, negative, CHANCE, non_members, easier)
-    if LEAKS in words.values():
-        chosen = next(way for way in WAYS if words[way] == LEAKS)
-    else:
-        chosen = next((way for way in WAYS if words[way] == TOO_WEAK), "pixels")
-    word = words[chosen] if words[chosen] != NO_LEAK or set(words.values()) == {NO_LEAK} else TOO_WEAK
-    return {"verdict": word, "reason": f"by {chosen}: {reasons[chosen]}", "verdict_by": words}
+        words[way], reasons[way] = decide(read(row[name]), positive, negative, chance, non_members, easier)
+    chosen = min(WAYS, key=lambda way: STRONGEST.index(words[way]))
+    return {
+        "verdict": words[chosen],
+        "reason": f"{WAYS[chosen][1]}: {reasons[chosen]}",
+        "verdict_by": words,
+        "way": chosen,
+    }
 
 
 def read(plain: Mapping[str, Any]) -> Estimate:
     """An estimate from plain values, also from JSON, which has no NaN."""
-    numbers = (math.nan if plain[name] is None else float(plain[name]) for name in ("value", "low", "high"))
-    return Estimate(*numbers, int(plain["units"]))
+    value, low, high = (math.nan if plain[name] is None else float(plain[name]) for name in ("value", "low", "high"))
+    return Estimate(value, low, high, int(plain["units"]))

@@ -42,7 +42,7 @@ def _small(size: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(size, 128), nn.LeakyReLU(), last)
 
 
-def feature_vae(first: int = 200, again: int = 30) -> Trained:
+def feature_vae(first: int = 400, again: int = 40) -> Trained:
     """The attack; `first` and `again`: steps of the first training, and of every other."""
 
     def answer(net: nn.Module, batch: Batch, mean: Tensor) -> Tensor:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ...algorithms.aggregate import moved
 from ...algorithms.interface import Task
 from ...base.tensors import Tensors
 from ...population.partition import Indices, Split
@@ -20,6 +18,7 @@ from ..blur import Blur, blur_of
 from ..curves import Plan, Steps
 from ..exposure import recipients
 from ..replay import Replay, Scene
+from ..retrained import retrained
 from ..verdicts import Verdict
 from ..views import Eye, Pool, pools
 
@@ -124,18 +123,9 @@ class Stage:
 
     def both(self, index: Indices) -> tuple[Tensor, Tensor]:
         """Features and logits under the model that is loaded."""
-        features = self.eye.features(index)
-        return features, self.eye.logits(features)
+        return self.eye.both(index)
 
     def shadow(self, scene: Scene, client: int) -> Tensors:
         """A model like another client's: trained from the same broadcast on public images of the same classes."""
         chosen = [self.pools[label].reference[: len(index)] for label, index in self.held(client).items()]
-        return trained_on(self.work, self.eye, scene, client, np.concatenate(chosen))
-
-
-def trained_on(work: Work, eye: Eye, scene: Scene, client: int, index: Indices) -> Tensors:
-    """The model that the same round would have made of other images; without noise, which nobody else can draw."""
-    protect = replace(work.protect, noise=0.0, update_noise=0.0, central_noise=0.0, budget=0.0)
-    other = replace(work, split=replace(work.split, indices=lambda _: index), protect=protect)
-    upload, _ = other.train(eye.net, scene.sent, client, scene.round, None)
-    return moved(scene.sent.weights, {name: tensor.to(torch.float64) for name, tensor in upload.change.items()})
+        return retrained(self.work, self.eye, scene.sent, scene.round, client, np.concatenate(chosen))
