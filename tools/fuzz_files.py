@@ -21,6 +21,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -108,7 +109,7 @@ def changed_values(data: bytes, random: np.random.Generator) -> bytes:
     for _ in range(random.integers(1, 3)):
         places: list[tuple[Any, Any]] = list(_places(whole))
         holder, key = places[random.integers(0, len(places))]
-        odd = ODD_VALUES[random.integers(0, len(ODD_VALUES))]
+        odd = deepcopy(ODD_VALUES[random.integers(0, len(ODD_VALUES))])
         if isinstance(holder, dict) and random.integers(0, 3) == 0:
             if random.integers(0, 2):
                 del holder[key]

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ..base.errors import UserError, exists
 from ..base.files import write_text
+from ..base.kinds import importing_only_if
 from ..data import check_name
 from ..privacy.audit import audit_run
 from ..privacy.curves import Plan, Tick
@@ -27,7 +28,7 @@ from ..privacy.recompute import recomputed
 from ..privacy.trade import BASE, ROWS, cells, trade
 from ..privacy.trade_page import HEADER, table_of, trade_page
 from ..report.markdown import markdown_table
-from .terminal import HELP, AsJson, err, in_words, out, progress_bar, say, show, show_table
+from .terminal import HELP, AsJson, TrustCode, err, in_words, out, progress_bar, say, show, show_table
 from .words import Words, parse_seeds, split_words
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 0,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Reconstruct images; minutes.")] = True,
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/privacy.")] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack a run's uploads and broadcasts, and say of each attack: leaks, no leak found, or too weak to tell.
@@ -74,7 +76,7 @@ def audit(
         raise UserError("--rounds belongs to a run; with --data there are none: leave one of them out.")
     folder = to or path / "privacy" if not data else to or Path("privacy")
     with _progress("audit", as_json) as tick:
-        result = _result(path, data, plan, tick, folder)
+        result = _result(path, data, plan, tick, folder, trust_code)
     text = json.dumps(_finite(result), indent=1, allow_nan=False)
     write_text(folder / "audit.json", text + "\n")
     write_text(folder / "audit.html", page(result))
@@ -167,10 +169,11 @@ def _progress(name: str, silent: bool) -> Iterator[Tick]:
         yield tick
 
 
-def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path) -> dict[str, Any]:
+def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path, trust_code: bool) -> dict[str, Any]:
     if data:
-        return audit_model(path, data, plan, say, tick, to)
-    return audit_run(path, plan, say=say, tick=tick, to=to)
+        return audit_model(path, data, plan, say, tick, to, trust_code)
+    with importing_only_if(trust_code, path):
+        return audit_run(path, plan, say=say, tick=tick, to=to)
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:
