@@ -28,7 +28,6 @@ from ..runs.settings import Settings
 from ..runs.simulate import simulate
 
 
-
 class PlainConsole(Console):
     """A console on which no text can act, whoever wrote it: a node's message, a file's content, a class name."""
 
@@ -44,6 +43,9 @@ Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
+]
 AcceptChanges = Annotated[
     bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
 ]
