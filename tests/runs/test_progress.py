@@ -41,6 +41,7 @@ def test_a_disk_that_is_full_costs_the_file_and_not_the_round(tmp_path):
 
 def test_a_damaged_file_says_nothing(tmp_path, toy):
     run_toy(tmp_path / "r", toy)
-    for text in ("", "{", "[]", '{"round": 1}'):
+    odd = '{"round": 1, "stage": "<b>", "done": 1, "of": 2, "at": 0}'
+    for text in ("", "{", "[]", "7", '{"round": 1}', odd, odd.replace('"<b>"', '"training"').replace(": 0}", ': "x"}')):
         (tmp_path / "r" / PROGRESS).write_text(text)
         assert read_progress(tmp_path / "r") is None

@@ -6,12 +6,13 @@ import pytest
 
 from rebafl import UserError
 from rebafl.base.files import locked
+from rebafl.runs.holdings import Holdings
 from rebafl.runs.stopping import honours_stop, request_stop
 from rebafl.ui.folder import Folder, find_runs
 from rebafl.ui.run_view import RunView, read_view, seconds_left
 from rebafl.ui.scan import CURVES, Scan
 from support.toy import round_line, run_toy
-from support.views import drawn_lines, write_lines, written_run
+from support.views import CLASSES, drawn_lines, write_lines, written_run
 
 
 def test_runs_are_found_below_folders_but_not_within_runs(tmp_path, toy):
@@ -157,4 +158,10 @@ def test_what_holds_no_finished_round_is_refused(tmp_path):
         read_view(tmp_path)
     written_run(tmp_path / "r", [], 4)
     with pytest.raises(UserError, match="has no finished round yet"):
+        read_view(tmp_path / "r")
+
+
+def test_a_map_that_would_fill_the_memory_is_refused(tmp_path):
+    written_run(tmp_path / "r", drawn_lines(4, 40), 9_000_000, holdings=Holdings(CLASSES, 9_000_000, "not counted"))
+    with pytest.raises(UserError, match="9000000 clients and 40 rounds, too many to be shown"):
         read_view(tmp_path / "r")

@@ -10,13 +10,14 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ..base.files import ASIDE
 
 PROGRESS = "progress.json"  # in the run directory
 PAUSE = 0.25  # seconds between two writes: a round may have thousands of clients
-Stage = Literal["waiting", "training", "scoring", "between rounds"]
+Stage = Literal["waiting", "training", "scoring"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class ProgressFile:
 def read_progress(folder: Path) -> Progress | None:
     """What a run said last; None if it says nothing."""
     try:
-        return Progress(**json.loads((folder / PROGRESS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        values = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+        numbers = {name: int(values[name]) for name in ("round", "done", "of")}
+        stage = next(stage for stage in STAGES if stage == values["stage"])
+        return Progress(**numbers, stage=stage, at=float(values["at"]))
+    except (OSError, ValueError, TypeError, KeyError, StopIteration, RecursionError):
         return None

@@ -31,6 +31,7 @@ State = Literal["running", "stopping", "stopped", "finished", "interrupted", "fa
 FAILURE = "failure.txt"  # where a federation's server leaves the reason why it ended
 RECENT = 10  # rounds whose mean length says how long the others will take
 MOST_TROUBLES = 20_000  # that are listed one by one
+MOST_CELLS = 300_000_000  # clients times rounds; a byte each
 LINKS = {"privacy/audit.html": "privacy audit"}
 
 
@@ -81,6 +82,10 @@ class RunView:
     def look(self) -> int:
         """Read what is new; how many rounds of before still stand."""
         kept = self._follower.look()
+        if self.clients * len(self.lines) > MOST_CELLS:
+            raise UserError(
+                f"{self.path} has {self.clients} clients and {len(self.lines)} rounds, too many to be shown."
+            )
         new = cells_of(self.lines[kept:], self.clients, self.idle)
         self._cells = np.concatenate([self._cells[:kept], new]) if kept else new
         return kept
