@@ -127,6 +127,15 @@ def test_a_run_is_sent_whole_and_then_its_new_rounds(site):
     assert site.client.get("/api/cells?run=r&since=99").headers["x-from"] == "0"
 
 
+def test_a_run_is_sent_whole_again_when_more_is_known_of_what_clients_hold(site):
+    site.enter()
+    same = site.ask("run", {"run": "r", "since": 9, "known": 6}).json()
+    assert same["rounds"]["from"] == 9
+    more = site.ask("run", {"run": "r", "since": 9, "known": 5}).json()
+    assert more["rounds"]["from"] == 0
+    assert more["details"]["holdings"]["known"] == 6
+
+
 def test_questions_that_make_no_sense_are_refused_in_a_sentence(site):
     site.enter()
     for question, body in {"run": {"run": "../x"}, "curves": {"runs": ["nope"]}, "stop": {"run": "r"}}.items():

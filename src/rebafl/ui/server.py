@@ -54,7 +54,9 @@ class Views:
 
     def run(self, asked: Plain) -> Any:
         view, first = self.view(asked["run"]), int(asked.get("since", 0))
-        first = first if first <= len(view.lines) else 0
+        held = view.holdings()
+        news = held is not None and len(held.counts) != asked.get("known", len(held.counts))
+        first = first if first <= len(view.lines) and not news else 0  # with more known, all shares are others
         answer = {"facts": {**view.facts(), "id": asked["run"]}, "rounds": view.rounds_from(first)}
         return answer if first else {**answer, "details": view.details(), "states": STATES}
 

@@ -310,7 +310,7 @@
       data.current = new RF.RunData();
       const look = async () => {
         try {
-          const before = data.current.count, answer = await RF.ask("run", { run: id, since: before });
+          const before = data.current.count, known = data.current.details ? data.current.details.holdings.known : undefined, answer = await RF.ask("run", { run: id, since: before, known });
           if (!on) return;
           const fresh = answer.rounds.accuracy.length > 0 || !data.current.facts;
           data.current.take(answer);
@@ -320,7 +320,6 @@
             RF.lastCells = performance.now() - began;
             if (answer.facts.has_prototypes) RF.ask("prototypes", { run: id }).then((p) => on && setPrototypes(p));
           }
-          if (answer.rounds.from === 0 && answer.facts.state === "running" && data.current.details.holdings.source === "uploads") data.current.details = answer.details || data.current.details;
           setProblem("");
           show((n) => n + 1);
           RF.data = data.current;
