@@ -138,7 +138,7 @@ def test_exporting_does_not_import_own_data_sets(own):
     simulate({**OWN, "rounds": 1}, "r", say=quiet)
     Path("digits.py").unlink()
     sys.modules.pop("digits", None)
-    command("export", "r", "--to", "exported")
+    command("export", "r", "--to", "exported", "--trust-code")
     assert "digits" not in sys.modules
     with pytest.raises(UserError, match=r"dataset: digits:digits cannot be imported \(ModuleNotFoundError"):
         command("run", "out=r", "rounds=2")

@@ -64,7 +64,7 @@ def test_documents_name_public_things_only(path):
 def test_an_exported_folder_of_the_first_version_finds_what_it_imports():
     from rebafl.deploy import load, predict
 
-    assert load is rebafl.load_model
+    assert load.func is rebafl.load_model
     assert predict is rebafl.predict
 
 

@@ -2,7 +2,11 @@
 
 import gc
 import ipaddress
+import os
+import stat
+import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,6 +14,8 @@ import pytest
 from rebafl.algorithms import KINDS
 from rebafl.base.config import parse_assignments
 from rebafl.base.errors import UserError
+from rebafl.base.files import locked
+from rebafl.engines import ray_tasks
 from rebafl.engines.ray_tasks import connected
 from rebafl.runs.record import Record
 from rebafl.runs.simulate import simulate
@@ -112,3 +118,40 @@ def test_without_ray_it_says_what_to_install(tmp_path, toy, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'rebafl\[ray\]'"):
         run_toy(tmp_path / "r", toy, model=TinyNet, engine="ray")
+
+
+def test_files_are_closed_to_others_and_those_of_a_killed_driver_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_tasks, "PLACE", str(tmp_path))
+    abandoned, alive, young, foreign = (tmp_path / f"rebafl-ray-{k}" for k in range(4))
+    for folder in (abandoned, alive, young):
+        (folder / "r").mkdir(parents=True)
+    foreign.symlink_to(tmp_path)
+    for folder in (abandoned, alive):
+        os.utime(folder, (0, 0))
+    with locked(alive):
+        os.utime(alive, (0, 0))
+        with ray_tasks._own_folder() as inner:
+            Path(inner).mkdir()
+            Path(inner).chmod(0o777)  # as Ray does
+            assert stat.S_IMODE(Path(inner).parent.stat().st_mode) == 0o700
+            assert not abandoned.exists()
+            assert alive.exists()
+            assert young.exists()
+            assert foreign.is_symlink()
+    assert not Path(inner).parent.exists()
+
+
+def test_what_ray_really_leaves_open_is_inside_a_closed_folder():
+    """In a process of its own: it is killed, and the next start removes what it left."""
+    code = (
+        "from rebafl.engines.ray_tasks import connected\nimport os, signal\n"
+        "with connected(1) as ray:\n"
+        "    print(ray._private.worker._global_node.get_temp_dir_path(), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    left = Path(done.stdout.split()[-1]).parent
+    assert stat.S_IMODE(left.stat().st_mode) == 0o700
+    os.utime(left, (0, 0))
+    ray_tasks._remove_leftovers()
+    assert not left.exists()

@@ -2,6 +2,9 @@
 
 Own code is found as `module:Class`, on the path or in the current folder, or by the short name that an installed
 package gave it (an entry point). Every sort of part that can be chosen by a word has one `Kinds`.
+
+Importing a module runs it. So words that stand in a folder which somebody else may have made are read under
+`importing_only_if`: what they name is imported only if the user said that it may be.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -17,6 +21,19 @@ from .errors import UserError
 from .words import one_line, own_place
 
 T = TypeVar("T")
+
+_foreign: ContextVar[str] = ContextVar("_foreign", default="")
+"""Whose words are being read, while nothing that they name may be imported."""
+
+
+@contextmanager
+def importing_only_if(trusted: bool, where: object) -> Iterator[None]:
+    """While this folder's words are read, modules that they name are imported only if it is trusted."""
+    before = _foreign.set("" if trusted else str(where))
+    try:
+        yield
+    finally:
+        _foreign.reset(before)
 
 
 class Kinds(dict[str, T]):
@@ -51,6 +68,11 @@ class Kinds(dict[str, T]):
         if ":" not in address:
             names = {*self, *self.installed()}
             raise UserError(f"{where}: there is no {word!r}{choices(str(word), names)}; or give {self.form}.")
+        if ":" in str(word) and (folder := _foreign.get()):  # a short name is of a package that was installed here
+            raise UserError(
+                f"{folder} names code that would be imported and run ({where}: {address}); if you trust it, say so: "
+                "--trust-code, from Python trust_code=True."
+            )
         thing = import_name(address, where)
         if reason := self.wrong(thing):
             raise UserError(f"{where}: {address} {reason}.")

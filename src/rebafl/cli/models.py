@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..data import image_size
 from ..runs import export as trained
-from .terminal import AsJson, RunDir, out, say, show_table
+from .terminal import AsJson, RunDir, TrustCode, out, say, show_table
 from .words import parse_numbers
 
 
@@ -20,12 +20,13 @@ def export(
     run: RunDir,
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/export.")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx.")] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write the trained model: safetensors, a description, a few lines that load it, and ONNX if asked.
 
     Example: `rebafl export runs/a --onnx`
     """
-    for path in trained.export_model(trained.model_of_run(run), to or run / "export", onnx):
+    for path in trained.export_model(trained.model_of_run(run, trust_code=trust_code), to or run / "export", onnx):
         out.print(Text(str(path)), soft_wrap=True)
 
 
@@ -34,13 +35,15 @@ def predict(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files.")],
     prior: Annotated[str, typer.Option(help="Known class frequencies where the model is used, such as 0.5,0.1,…")] = "",
     trained_prior: Annotated[str, typer.Option(help="Frequencies it was trained under; default: uniform.")] = "",
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask the trained model of a run, or an exported folder, about images.
 
     Example: `rebafl predict runs/a shoe.png shirt.png --prior 0.3,0.1,0.1,0.1,0.1,0.1,0.05,0.05,0.05,0.05`
     """
-    model = trained.load_model(run) if (run / trained.DESCRIPTION).exists() else trained.model_of_run(run)
+    open_model = trained.load_model if (run / trained.DESCRIPTION).exists() else trained.model_of_run
+    model = open_model(run, trust_code=trust_code)
     rows = trained.predict(
         model, images, parse_numbers(prior, "--prior"), parse_numbers(trained_prior, "--trained-prior")
     ).tolist()

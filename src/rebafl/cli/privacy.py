@@ -6,6 +6,8 @@ import json
 import math
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from rich.text import Text
 
 from ..base.errors import UserError, exists
 from ..base.files import write_text
+from ..base.kinds import importing_only_if
 from ..data import check_name
 from ..privacy.audit import audit_run
 from ..privacy.curves import Plan, Tick
@@ -25,7 +28,7 @@ from ..privacy.recompute import recomputed
 from ..privacy.trade import BASE, ROWS, cells, trade
 from ..privacy.trade_page import HEADER, table_of, trade_page
 from ..report.markdown import markdown_table
-from .terminal import HELP, AsJson, err, in_words, out, progress_bar, say, show, show_table
+from .terminal import HELP, AsJson, TrustCode, err, in_words, out, progress_bar, say, show, show_table
 from .words import Words, parse_seeds, split_words
 
 app = typer.Typer(
@@ -47,6 +50,7 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Of the audit's own random numbers.")] = 0,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Reconstruct images; minutes.")] = True,
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/privacy.")] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack a run's uploads and broadcasts, and say of each attack: leaks, no leak found, or too weak to tell.
@@ -71,17 +75,8 @@ def audit(
     if data and rounds:
         raise UserError("--rounds belongs to a run; with --data there are none: leave one of them out.")
     folder = to or path / "privacy" if not data else to or Path("privacy")
-    with progress_bar(disable=as_json or not err.is_terminal) as progress:
-        job = progress.add_task("audit", total=None, facts="")
-        began = time.monotonic()
-
-        def tick(done: int, of: int, text: str) -> None:
-            progress.update(job, total=of, completed=done, facts=text)
-            if not err.is_terminal and not as_json:
-                left = (time.monotonic() - began) / max(1, done) * (of - done)
-                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
-
-        result = _result(path, data, plan, tick, folder)
+    with _progress("audit", as_json) as tick:
+        result = _result(path, data, plan, tick, folder, trust_code)
     text = json.dumps(_finite(result), indent=1, allow_nan=False)
     write_text(folder / "audit.json", text + "\n")
     write_text(folder / "audit.html", page(result))
@@ -145,16 +140,7 @@ def protections(
     made = cells(base, chosen, rows, parse_seeds(seeds)[:1] if quick else parse_seeds(seeds), to)
     for cell in made:
         check_name(cell.settings.dataset)
-    with progress_bar(disable=as_json or not err.is_terminal) as progress:
-        job = progress.add_task("protections", total=None, facts="")
-        began = time.monotonic()
-
-        def tick(done: int, of: int, text: str) -> None:
-            progress.update(job, total=of, completed=done, facts=text)
-            if not err.is_terminal and not as_json:
-                left = (time.monotonic() - began) / max(1, done) * (of - done)
-                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
-
+    with _progress("protections", as_json) as tick:
         result = _finite(trade(made, Plan(ks=(10, 100), seed=audit_seed), say=lambda text: None, tick=tick))
     text = json.dumps(result, indent=1, allow_nan=False)
     write_text(to / "protections.json", text + "\n")
@@ -167,10 +153,27 @@ def protections(
     out.print(Text(f"Written: {to / 'protections.html'}, .md and .json"), soft_wrap=True)
 
 
-def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path) -> dict[str, Any]:
+@contextmanager
+def _progress(name: str, silent: bool) -> Iterator[Tick]:
+    """A bar on a terminal; elsewhere one line per step, with the time that is left."""
+    with progress_bar(disable=silent or not err.is_terminal) as progress:
+        job = progress.add_task(name, total=None, facts="")
+        began = time.monotonic()
+
+        def tick(done: int, of: int, text: str) -> None:
+            progress.update(job, total=of, completed=done, facts=text)
+            if not err.is_terminal and not silent:
+                left = (time.monotonic() - began) / max(1, done) * (of - done)
+                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
+
+        yield tick
+
+
+def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path, trust_code: bool) -> dict[str, Any]:
     if data:
-        return audit_model(path, data, plan, say, tick, to)
-    return audit_run(path, plan, say=say, tick=tick, to=to)
+        return audit_model(path, data, plan, say, tick, to, trust_code)
+    with importing_only_if(trust_code, path):
+        return audit_run(path, plan, say=say, tick=tick, to=to)
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:

@@ -43,6 +43,9 @@ Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
+]
 AcceptChanges = Annotated[
     bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
 ]

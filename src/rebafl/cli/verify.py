@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from ..base.kinds import importing_only_if
 from ..paper.verify import read
 from ..runs.verify import RecordedRun, Repetition, repeat
-from .terminal import AsJson, Display, in_words, out, say, show_table
+from .terminal import AsJson, Display, TrustCode, in_words, out, say, show_table
 
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Only the first so many rounds; 0: all.")]
 Work = Annotated[Path | None, typer.Option("--work", help="Keep the repetitions in this folder.")]
@@ -26,6 +27,7 @@ def verify(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN|RESULT.json…", help="Run directories, result files.")],
     rounds: Rounds = 0,
     work: Work = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Run results again and compare every recorded number to the bit.
@@ -41,7 +43,8 @@ def verify(
 
     * `rebafl verify results/quick/fashion-mini-fedavg-seed0-11dfde.json --rounds 2`
     """
-    verify_all(paths, rounds, work, as_json)
+    with importing_only_if(trust_code, ", ".join(map(str, paths))):
+        verify_all(paths, rounds, work, as_json)
 
 
 def verify_all(paths: Sequence[Path], rounds: int, work: Path | None, as_json: bool) -> None:

@@ -10,22 +10,27 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import stat
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..base.errors import UserError
+from ..base.files import is_locked, locked
 from ..base.tensors import unpack
 from ..training.client_work import Work
+from ..training.resources import stay_with_one_thread
 from .jobs import DIED, TRIES, Job, RemoteEngine, Runner, Unpacked, failed
 
 AHEAD = 3  # tasks submitted for each CPU: enough to keep it busy, and no more messages in memory than that
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # nothing sent, no word on GPUs
+PLACE, PREFIX = "/tmp", "rebafl-ray-"
+YOUNG = 2.0  # seconds after which a folder of ours that is not locked was left behind
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # despite its name: listen on 127.0.0.1 only, on any system
 
 
@@ -42,14 +47,36 @@ def connected(cpus: int) -> Iterator[Any]:
     if ray.is_initialized():  # whoever started it will stop it
         yield ray
         return
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp") if private else None  # short: Ray's sockets are in it
+    with _own_folder() if private else nullcontext() as folder:
+        try:
+            _start(ray, folder, cpus)
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _own_folder() -> Iterator[str]:
+    """A folder for Ray's files, which nobody else can enter: Ray opens its own to everybody, so it gets one inside.
+
+    What a driver that was killed left behind is removed by the next one.
+    """
+    _remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=PLACE))
     try:
-        _start(ray, folder, cpus)
-        yield ray
+        with locked(folder, patience=5):
+            yield str(folder / "r")  # short: Ray's sockets are in it
     finally:
-        ray.shutdown()
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_leftovers() -> None:
+    for folder in Path(PLACE).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            status = os.lstat(folder)
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if ours and time.time() - status.st_mtime > YOUNG and not is_locked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(ray: Any, folder: str | None, cpus: int) -> None:
@@ -120,7 +147,7 @@ def do_job(what: tuple[str, int], references: list[Any], message: bytes) -> byte
 
     run, version = what
     if _kept.get("run") != run:
-        torch.set_num_threads(1)
+        stay_with_one_thread()
         _kept.update(run=run, version=None, runner=Runner(ray.get(references[0])))
     if _kept["version"] != version:
         _kept["runner"].receive(ray.get(references[1]))

@@ -17,10 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
-import torch
-
 from ..base.tensors import unpack
 from ..training.client_work import Work
+from ..training.resources import stay_with_one_thread
 from .jobs import DIED, TRIES, Job, RemoteEngine, Runner, Unpacked, failed
 
 BROADCAST, JOB, REPLY = b"b", b"j", b"r"
@@ -155,7 +154,7 @@ def _serve(channel: Channel, inherited: Sequence[Channel], work: Work) -> None:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    torch.set_num_threads(1)
+    stay_with_one_thread()
     runner = Runner(work)
     while True:
         try:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated
 
+import torch
 from pydantic import Field
 from torch import nn
 
@@ -43,7 +44,9 @@ def make_net(
     factory = own or KINDS.find(choice.kind)
     with torch_stream(seed, "model"):
         try:
+            threads = torch.get_num_threads()
             module = _call(factory, shape, classes)
+            torch.set_num_threads(threads)  # whatever own code wanted: see training/resources
             return fit_contract(module, choice.last, shape, classes)
         except UserError:
             raise

@@ -52,16 +52,18 @@ def audit_model(
     say: Say = print,
     tick: Tick = lambda done, of, text: None,
     to: Path | None = None,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
     """What one's own data would give away: the training part under a model, with the test part as public.
 
     Reconstructed images are kept in the folder `to`.
     """
     if exists(path / DESCRIPTION):
-        model, settings = load_model(path), make_settings({})
+        model, settings = load_model(path, trust_code), make_settings({})
         say("An exported model does not say how it was trained; the usual settings are taken for this client's round.")
     else:
-        model, settings = model_of_run(path), stored_settings(open_run(path).config())
+        model = model_of_run(path, trust_code=trust_code)
+        settings = stored_settings(open_run(path).config())
     data = _as_the_model_reads(load(dataset, say), model, path)
     with one_thread():
         audit = _ModelAudit(path, model, settings, data, plan, tick)

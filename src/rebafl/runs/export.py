@@ -24,6 +24,7 @@ from ..algorithms.aggregate import mismatch
 from ..base.config import build, plain
 from ..base.errors import UserError
 from ..base.files import ASIDE, sha256, write_whole
+from ..base.kinds import importing_only_if
 from ..base.reading import read_bytes
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors
@@ -68,9 +69,16 @@ class Model:
         return out
 
 
-def model_of_run(path: str | Path, model: Factory | None = None) -> Model:
-    """The model of a run as its last committed round left it; `model` if the run was given one from Python."""
-    path = Path(path)
+def model_of_run(path: str | Path, model: Factory | None = None, trust_code: bool = False) -> Model:
+    """The model of a run as its last committed round left it; `model` if the run was given one from Python.
+
+    `trust_code` is the user's word that what the run's settings name, `module:Class`, may be imported, and so run.
+    """
+    with importing_only_if(trust_code, path):
+        return _model_of_run(Path(path), model)
+
+
+def _model_of_run(path: Path, model: Factory | None) -> Model:
     record = open_run(path)
     settings, facts = stored_settings(record.config()), record.environment()
     if facts.get("settings_sha256") != settings.digest:
@@ -104,7 +112,7 @@ def export_model(model: Model, folder: str | Path, onnx: bool = False) -> list[P
         raise UserError("ONNX export needs two more packages; install them with: pip install onnx onnxscript.")
     weights = safetensors.torch.save({k: v.contiguous() for k, v in weights_of(model.net).items()})
     facts = {"model": plain(model.choice), "inputs": plain(model.inputs), DIGEST: sha256(weights)}
-    files = {WEIGHTS: weights, DESCRIPTION: seal(json.dumps(facts, indent=1)), LOADER: LOADER_TEXT.encode()}
+    files = {WEIGHTS: weights, DESCRIPTION: seal(json.dumps(facts, indent=1)), LOADER: _loader(model).encode()}
     try:
         names = {path.name.removesuffix(ASIDE) for path in folder.iterdir()} if folder.exists() else set()
         if others := names - {*files, ONNX, "__pycache__"}:
@@ -120,9 +128,22 @@ def export_model(model: Model, folder: str | Path, onnx: bool = False) -> list[P
     return [folder / name for name in (*files, ONNX) if (folder / name).exists()]
 
 
-def load_model(folder: str | Path) -> Model:
-    """A model from a folder that `export_model` wrote; one without digests was written by an earlier version."""
-    folder = Path(folder)
+def _loader(model: Model) -> str:
+    """Whoever runs the loader of a folder trusts the folder already."""
+    own_code = ":" in model.choice.kind
+    return LOADER_TEXT.replace(".parent)", ".parent, trust_code=True)") if own_code else LOADER_TEXT
+
+
+def load_model(folder: str | Path, trust_code: bool = False) -> Model:
+    """A model from a folder that `export_model` wrote; one without digests was written by an earlier version.
+
+    `trust_code` is the user's word that code which the folder names, `module:callable`, may be imported, and so run.
+    """
+    with importing_only_if(trust_code, folder):
+        return _load_model(Path(folder))
+
+
+def _load_model(folder: Path) -> Model:
     try:
         description, sealed = unseal(read_bytes(folder / DESCRIPTION))
         if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):

@@ -171,7 +171,7 @@ class Record:
         data = self._read(saved.file)
         if saved.digest and sha256(data)[:32] != saved.digest:
             raise self._damaged(f"checkpoint/{saved.file}", "its digest is another")
-        return self._unpack(saved.file, data).get("state", {})
+        return self._unpack(saved.file, data, {"state"}).get("state", {})
 
     def keep_state(self, client: int, state: Tensors) -> None:
         """Write down a client's next state; it counts once the round is committed."""
@@ -299,7 +299,7 @@ class Record:
         data = self._read(name)
         if manifest.server and sha256(data) != manifest.server:
             raise self._damaged(f"checkpoint/{name}", "its digest is another")
-        return self._unpack(name, data)
+        return self._unpack(name, data, {"weights", "state"})
 
     def _read(self, name: str) -> bytes:
         try:
@@ -307,9 +307,12 @@ class Record:
         except OSError as error:
             raise self._damaged(f"checkpoint/{name}", error) from None
 
-    def _unpack(self, name: str, data: bytes) -> dict[str, Tensors]:
+    def _unpack(self, name: str, data: bytes, known: set[str]) -> dict[str, Tensors]:
         try:
-            return unpack(data)[0]
+            groups, _ = unpack(data)
+            if others := sorted(groups.keys() - known):
+                raise ValueError(f"it holds an unknown group {others[0]!r:.80}")
+            return groups
         except ValueError as error:
             raise self._damaged(f"checkpoint/{name}", error) from None
 

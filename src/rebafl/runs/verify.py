@@ -115,6 +115,8 @@ def check_repeatable(run: RecordedRun) -> None:
     try:
         check_name(settings.dataset)
     except UserError:
+        if ":" in settings.dataset:  # own code: what is wrong with it was said
+            raise
         raise UserError(
             f"{path} was run on {settings.dataset!r}, which is not here; if these were data of your own in Python, "
             "run it again there, and compare the two."

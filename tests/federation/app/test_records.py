@@ -20,7 +20,9 @@ from rebafl.federation.app.records import (
     Malformed,
     Order,
     Reply,
+    classes_record,
     from_arrays,
+    read_classes,
     read_order,
     read_reply,
     shown,
@@ -137,3 +139,17 @@ def test_no_bytes_whatever_do_more_than_raise_malformed(data):
 def test_a_run_cannot_name_a_folder_elsewhere(name):
     with pytest.raises(Malformed, match="no name of a run"):
         read_order(Order(name, 0, 1, 0, "{}", "", Sent({}, {})).record())
+
+
+def test_records_that_nobody_asked_for_are_refused():
+    run = uuid.uuid4().hex
+    order = Order(run, 1, 2, 0, "{}", "data", Sent({"w": torch.zeros(2)})).record()
+    assert read_order(order).client == 1
+    order["other"] = ArrayRecord()
+    with pytest.raises(Malformed, match="unknown record 'other'"):
+        read_order(order)
+    told = classes_record(1, 2, torch.tensor([0, 1]))
+    assert read_classes(told, 1, 2, 2).tolist() == [0, 1]
+    told["change"] = ArrayRecord()
+    with pytest.raises(Malformed, match="unknown record 'change'"):
+        read_classes(told, 1, 2, 2)

@@ -21,7 +21,7 @@ from ...secagg.abort import Abort
 from ...secagg.messages import Stage
 from ...secagg.terms import Terms
 from ...training.protections import Protections
-from .records import NOTE, Malformed, Note, Order, tensors, to_arrays
+from .records import NOTE, Malformed, Note, Order, refuse_others, tensors, to_arrays
 
 PART, BYTES = "masked", "bytes"  # the record of a step, and its one array
 STEP = {PART, NOTE}
@@ -107,8 +107,7 @@ class Step:
 
 def read_step(content: RecordDict, most_bytes: int | None = None) -> Step:
     """A step, as whoever sent it describes it; the bytes are checked by those who know the terms."""
-    if unknown := sorted(content.keys() - STEP):
-        raise Malformed(f"the message holds an unknown record {unknown[0]!r:.80}")
+    refuse_others(content, STEP)
     held = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     if most_bytes is not None and held > most_bytes:  # one array may stand under many names
         raise Malformed(f"the message holds {held} bytes, more than {most_bytes}")

@@ -13,7 +13,7 @@ import io
 import json
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ...algorithms.interface import Sent
 from ...base.tensors import Tensors
 
 NOTE = "note"
-REPLY = {"change", "shared", "counts", NOTE}
+ORDER, REPLY = {"weights", "extra", NOTE}, {"change", "shared", "counts", NOTE}
 LONGEST = 300  # characters of a text from a node that are shown; of a tensor's name, that are allowed
 STYPE = "numpy.ndarray"  # Flower's name for what numpy.save writes
 DTYPES = {
@@ -78,6 +78,7 @@ class Order:
 
 
 def read_order(content: RecordDict) -> Order:
+    refuse_others(content, ORDER)
     note = Note(content)
     sent = Sent(tensors(content, "weights"), tensors(content, "extra"), note.numbers("unshared"))
     run = note.text("run")
@@ -110,6 +111,7 @@ def classes_record(client: int, round: int, classes: torch.Tensor) -> RecordDict
 
 def read_classes(content: RecordDict, client: int, round: int, classes: int) -> torch.Tensor:
     """Which classes this client said that it will share in this round."""
+    refuse_others(content, {"counts", NOTE})
     note, shown = Note(content), tensors(content, "counts")
     if (note.number("client"), note.number("round")) != (client, round) or shown.keys() != {"counts"}:
         raise Malformed("the answer is not about this client's classes in this round")
@@ -131,9 +133,8 @@ def failure_of(content: RecordDict) -> str:
 
 def read_reply(content: RecordDict, client: int, round: int, most_bytes: float = math.inf) -> Reply:
     """The reply of this client in this round: its key said who it is, and a reply that says otherwise lies."""
+    refuse_others(content, REPLY)
     note = Note(content)
-    if unknown := sorted(content.keys() - REPLY):
-        raise Malformed(f"the reply holds an unknown record {unknown[0]!r:.80}")
     held = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     if held > most_bytes:  # one array may stand under many names
         raise Malformed(f"the reply holds {held} bytes, more than {most_bytes}")
@@ -147,6 +148,12 @@ def read_reply(content: RecordDict, client: int, round: int, most_bytes: float =
         raise Malformed("the reply holds no class counts")
     upload = Upload(client, tensors(content, "change"), counts["counts"], tensors(content, "shared"))
     return Reply(upload, round, note.flag("fresh"))
+
+
+def refuse_others(content: RecordDict, known: Collection[str]) -> None:
+    """A message with a record that nobody asked for is not what it claims to be."""
+    if unknown := sorted(set(content) - set(known)):
+        raise Malformed(f"the message holds an unknown record {unknown[0]!r:.80}")
 
 
 def to_arrays(group: Mapping[str, torch.Tensor], salt: str = "") -> ArrayRecord:

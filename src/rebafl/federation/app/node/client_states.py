@@ -59,7 +59,10 @@ class FolderStore:
         data = path.read_bytes()
         if digest and sha256(data) != digest:
             raise ValueError("its SHA-256 is not the one in its name")
-        return unpack(data)[0].get(GROUP, {})
+        groups, _ = unpack(data)
+        if others := sorted(groups.keys() - {GROUP}):
+            raise ValueError(f"it holds an unknown group {others[0]!r:.80}")
+        return groups.get(GROUP, {})
 
     def put(self, round: int, state: Tensors) -> None:
         self._make()

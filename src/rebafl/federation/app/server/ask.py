@@ -118,7 +118,7 @@ def introductions(grid: Grid, nodes: list[int], deadline: float) -> dict[int, in
 
 
 def _partition_id(reply: Message) -> int | None:
-    note = reply.content.config_records.get(NOTE)
+    note = reply.content.config_records.get(NOTE) if set(reply.content) == {NOTE} else None
     part = note.get(PARTITION_ID) if note else None
     return part if type(part) is int else None
 
