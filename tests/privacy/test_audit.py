@@ -77,6 +77,30 @@ def test_what_shares_no_prototypes_is_audited_for_the_rest(tmp_path, clouds):
     assert "Verdicts" in page(result)
 
 
+def test_a_server_that_sees_sums_attacks_the_sum(tmp_path, clouds):
+    run_clouds(tmp_path / "a", clouds, rounds=2, protect={"secagg": True}, algorithm={"kind": "rebafl", "memory": True})
+    result = audit_run(tmp_path / "a", replace(PLAN, rounds=(2,)), data=clouds, say=quiet)
+    assert {row["what"] for row in result["sent"] if row["attacker"] == "server"} == {"sum of the uploads"}
+    assert result["linking"] == []
+    assert result["counts"]["held"] is None
+    assert not words(result, "class counts")
+    assert result["what"]["replay_has_the_recorded_bits"][2]
+    alone = result["exposure"]["holders"].get(1, 0)
+    verdict = next(v for v in result["verdicts"] if v["attack"] == "prototypes of single clients")
+    assert verdict["reason"].startswith(f"sums of one holder: {alone} ")
+
+
+def test_noise_answers_the_risk_by_the_number_of_uploads(tmp_path, clouds):
+    """Noise of 2.2 keeps it for two uploads of a client and not for three: 1.467 √2 < 2.2 < 1.467 √3."""
+    words_ = {"rounds": 4, "participation": "always", "protect": {"clip": 4.0, "noise": 2.2, "min_count": 5}}
+    run_clouds(tmp_path / "a", clouds, **words_)
+    result = audit_run(tmp_path / "a", replace(PLAN, rounds=(4,)), data=clouds, say=quiet)
+    assert result["risk"]["rounds_broken_for_server"] == [3, 4]
+    assert any("behind noise" in v["reason"] for v in result["verdicts"])
+    traced = next(row for row in result["sent"] if row["what"] == "each client's upload")
+    assert traced["auc"]["value"] < 0.62
+
+
 def test_the_risk_is_answered(audited):
     risk = audited["risk"]
     assert risk["k"] > 50  # so that every upload of 50 images broke it

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rebafl import cli
 from rebafl.base.errors import UserError
-from rebafl.runs import opening, rounds
+from rebafl.runs import aggregation, opening, rounds
 from rebafl.runs.checkpoint import earlier_points
 from rebafl.runs.environment import machine
 from rebafl.runs.record import Record
@@ -154,7 +154,7 @@ def test_going_back_needs_a_run_of_one_s_own(tmp_path, toy):
 def test_a_kill_after_a_discarded_round_leaves_no_states_that_are_taken_for_its_own(tmp_path, toy, monkeypatch):
     """The clients of a discarded round handed in states: they must be gone before the round is real."""
     changes = {"algorithm": "scaffold", "participation": {"kind": "bernoulli", "p": 0.5}}
-    next_server = rounds.next_server
+    next_server = aggregation.next_server
 
     def discard_second(experiment, number, server, *uploads):
         return (server, [], "on purpose") if number == 2 else next_server(experiment, number, server, *uploads)

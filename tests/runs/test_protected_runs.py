@@ -122,6 +122,11 @@ def test_who_has_spent_the_budget_takes_part_no_more(toy, tmp_path):
             "rebafl",
             ["broadcasts only", "Prototypes and class counts are uploaded without", "seed"],
         ),
+        (
+            {**NOISY, "update_clip": 1.0, "central_noise": 1.0, "counts": "withheld"},
+            "rebafl",
+            ["given the weights", "voids any claim", "broadcasts only", "what each of them covers", "seed"],
+        ),
     ],
 )
 def test_the_record_says_what_is_claimed_and_what_is_not(toy, tmp_path, protect, algorithm, sentences):

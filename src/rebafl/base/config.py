@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 from typing_extensions import dataclass_transform
 
 from .errors import UserError
+from .reading import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -109,7 +110,7 @@ def merge(layers: Iterable[Mapping[str, Any]], sections: Iterable[str]) -> Plain
 
 def read_toml(path: Path) -> Plain:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(f"There is no settings file {path}.") from None
     except (ValueError, RecursionError, OSError) as error:

@@ -152,9 +152,13 @@ def is_locked(folder: Path) -> bool:
 def _lock_file(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK).open("w")
+        return open(folder / LOCK, "w", opener=_without_waiting)
     except OSError as error:
         raise UserError(f"{folder} cannot hold a run ({error.strerror}); choose another out=DIRECTORY.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe in place of the file would block
 
 
 def _wait(taken: Callable[[], bool], folder: Path, until: float) -> None:

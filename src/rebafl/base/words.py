@@ -1,8 +1,12 @@
-"""How is something said to the user in words? The type of what prints a sentence, and an exception in one line."""
+"""How is something said to the user in words? The type of what prints a sentence, and an exception in one line.
+
+And how is a text shown that somebody else wrote? With nothing in it that a terminal would act on.
+"""
 
 from __future__ import annotations
 
 import traceback
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +23,16 @@ def one_line(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The same for the record, where one failure must look like another: without the lines that give details."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def printable(text: str) -> str:
+    """The text with every character that is not shown but acts, such as those of escape sequences, written out."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    kept = character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return character if kept else character.encode("unicode_escape").decode()
 
 
 def own_place(error: BaseException) -> str:

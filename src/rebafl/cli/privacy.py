@@ -138,7 +138,8 @@ def protections(
     * `rebafl privacy protections dataset=cifar-10 --seeds 0 --row "" --row "protect.clip=5 protect.noise=3"`
     """
     base, rest, _ = split_words(words or [])
-    usual = [] if base else list(BASE)
+    given = {word.partition("=")[0] for word in rest}  # `partition=iid` takes the place of all that BASE says of it
+    usual = [] if base else [word for word in BASE if not {word.partition("=")[0].partition(".")[0]} & given]
     chosen = [*usual, *rest, *(["rounds=3"] if quick else [])]
     rows = [tuple(shlex.split(row)) for row in only] if only else ROWS
     made = cells(base, chosen, rows, parse_seeds(seeds)[:1] if quick else parse_seeds(seeds), to)

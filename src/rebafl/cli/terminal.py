@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
@@ -17,15 +17,27 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ..base.words import printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
 
-out, err = Console(), Console(stderr=True)
+
+
+class PlainConsole(Console):
+    """A console on which no text can act, whoever wrote it: a node's message, a file's content, a class name."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+out, err = PlainConsole(), PlainConsole(stderr=True)
 HELP = {"help_option_names": ["-h", "--help"]}
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, nothing else.")]
 Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
@@ -44,14 +56,14 @@ def say(text: str) -> None:
 def show(table: Table) -> None:
     """Print a table whole, even where the window is narrower."""
     wide = out.options.update(max_width=1000)
-    Console(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
+    PlainConsole(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """Print a table of texts, each as it is."""
     table = Table(*header, title=title, title_justify="left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     show(table)
 
 

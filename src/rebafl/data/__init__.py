@@ -11,7 +11,8 @@ from ..base.errors import UserError, exists
 from ..base.kinds import explained
 from .arrays import Data, Inputs, from_arrays
 from .catalog import KNOWN, load_known, whereabouts
-from .own import from_torch, image_size, load_folder, load_npz, read_image
+from .images import image_size, read_image
+from .own import from_torch, load_folder, load_npz
 
 __all__ = [
     "KNOWN",

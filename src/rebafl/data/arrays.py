@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, height, width, channels)."""
 
 MOST_CLASSES = 10_000
+MOST_FEATURES = 2**20  # each has a mean and a standard deviation that travel with the model
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -91,12 +93,14 @@ def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
     checked = {name: np.asarray(arrays[name]) for name in NAMES}
     for part in ("train", "test"):
         x, y = checked[f"x_{part}"], checked[f"y_{part}"]
-        if x.dtype.kind not in "uif" or x.ndim < 2 or not len(x):
+        if x.dtype.kind not in "uif" or x.ndim < 2 or not x.size:
             raise UserError(f"{where}: x_{part} must hold samples of numbers, not {x.dtype} of shape {x.shape}.")
         if y.ndim != 1 or y.dtype.kind not in "ui" or len(x) != len(y):
             raise UserError(f"{where}: y_{part} must hold one whole number for each of x_{part}'s {len(x)} samples.")
         if y.min() < 0 or y.max() >= MOST_CLASSES:
             raise UserError(f"{where}: y_{part} must hold class numbers from 0 to {MOST_CLASSES - 1} at the most.")
+        if x.shape[-1] > MOST_FEATURES:
+            raise UserError(f"{where}: x_{part} has {x.shape[-1]} features a sample; {MOST_FEATURES} are the most.")
         checked[f"x_{part}"] = _layout(x, f"{where}: x_{part}")
         checked[f"y_{part}"] = y.astype(np.int64)
     if checked["x_train"].shape[1:] != checked["x_test"].shape[1:]:
@@ -140,6 +144,8 @@ def from_arrays(
     checked = check(arrays, name)
     count = 1 + int(max(checked["y_train"].max(), checked["y_test"].max()))
     names = tuple(map(str, classes or range(count)))
+    if twice := [one for one, times in Counter(names).items() if times > 1]:
+        raise UserError(f"{name} has more than one class called {twice[0]!r}; give each another name.")
     if len(names) < count:
         raise UserError(f"{name} has labels up to {count - 1} but only {len(names)} classes.")
     if mean is None or std is None:

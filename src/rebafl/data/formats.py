@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
+from ..base.reading import opened, read_bytes, read_text
 from .arrays import Arrays
+from .images import open_image
+from .unpacked import FREE
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -42,7 +44,7 @@ def read_idx(folder: Path) -> Arrays:
 def _idx(folder: Path, stem: str) -> Bytes:
     plain, zipped = folder / stem, folder / f"{stem}.gz"
     try:
-        data = plain.read_bytes() if plain.exists() else gzip.decompress(zipped.read_bytes())
+        data = read_bytes(plain) if plain.exists() else _unzipped(zipped)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{zipped} is damaged ({error})") from error
     if len(data) < 8 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
@@ -55,11 +57,19 @@ def _idx(folder: Path, stem: str) -> Bytes:
     return body.reshape(shape)
 
 
+def _unzipped(path: Path) -> bytes:
+    with opened(path) as file, gzip.open(file) as unzipped:
+        data = unzipped.read(FREE + 1)
+    if len(data) > FREE:
+        raise ValueError(f"{path} unpacks to more than {FREE:,} bytes")
+    return data
+
+
 def read_cifar_binary(folder: Path) -> Arrays:
     """`cifar-10-batches-bin`: records of one label byte and three colour planes."""
 
     def batches(names: Iterable[str]) -> tuple[Bytes, Bytes]:
-        data = np.frombuffer(b"".join((folder / f"{name}.bin").read_bytes() for name in names), np.uint8)
+        data = np.frombuffer(b"".join(read_bytes(folder / f"{name}.bin") for name in names), np.uint8)
         if data.size == 0 or data.size % (1 + CIFAR_IMAGE):
             raise ValueError(f"{folder}: a file is cut short")
         records = data.reshape(-1, 1 + CIFAR_IMAGE)
@@ -82,7 +92,7 @@ def _pickled_batch(path: Path) -> tuple[Bytes, Bytes]:
     """The one long string is the pixels; the integers after the key `labels` are the labels."""
     pixels, labels, key = b"", [], ""
     try:
-        for code, value, _ in pickletools.genops(path.read_bytes()):
+        for code, value, _ in pickletools.genops(read_bytes(path)):
             if isinstance(value, str | bytes) and code.name not in ("GLOBAL",):
                 text = value if isinstance(value, bytes) else value.encode("latin-1")
                 pixels = max(pixels, text, key=len)
@@ -102,20 +112,20 @@ def read_tfjs_cifar(folder: Path) -> Arrays:
 
     def part(images: Iterable[str], labels: str) -> tuple[Bytes, Bytes]:
         rows = [_png_rows(folder / f"{name}.png") for name in images]
-        return np.concatenate(rows), np.array(json.loads((folder / labels).read_text()), dtype=np.uint8)
+        return np.concatenate(rows), np.array(json.loads(read_text(folder / labels)), dtype=np.uint8)
 
     return _splits(part(CIFAR_TRAIN, "train_lables.json"), part(["test_batch"], "test_lables.json"))
 
 
 def _png_rows(path: Path) -> Bytes:
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+        return pixels.reshape(len(pixels), 32, 32, 3)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # Pillow's readers fail in many ways
         raise ValueError(f"{path} is damaged ({error})") from error
-    return pixels.reshape(len(pixels), 32, 32, 3)
 
 
 def _planes(images: Bytes) -> Bytes:

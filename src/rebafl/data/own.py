@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,23 +9,23 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 
 from ..base.errors import UserError
-from .arrays import NAMES, Arrays, Data, from_arrays
+from .arrays import MOST_CLASSES, NAMES, Arrays, Data, from_arrays
+from .images import SUFFIXES, read_image
+from .npz import read_npz
+from .unpacked import check_unpacked
 
-IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
+CLASSES = "classes"
 
 
 def load_npz(path: Path) -> Data:
     """An `.npz` with `x_train y_train x_test y_test` and, if wanted, the class names in `classes`."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays: Arrays = {name: file[name] for name in file.files if name in NAMES}
-            names = [str(name) for name in file["classes"]] if "classes" in file.files else None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError, MemoryError) as error:
-        raise UserError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from None
-    return from_arrays(str(path), arrays, tuple(names) if names else None)
+    arrays: Arrays = read_npz(path, (*NAMES, CLASSES))
+    names = arrays.pop(CLASSES, None)
+    if names is not None and (names.ndim != 1 or len(names) > MOST_CLASSES):
+        raise UserError(f"{path}: {CLASSES} must be a list of up to {MOST_CLASSES} names, not of shape {names.shape}.")
+    return from_arrays(str(path), arrays, None if names is None else tuple(map(str, names)))
 
 
 def load_folder(path: Path) -> Data:
@@ -58,38 +57,20 @@ def _read(path: Path, classes: Sequence[str]) -> tuple[npt.NDArray[np.uint8], np
         (file, label)
         for label, name in enumerate(classes)
         for file in sorted((path / name).glob("*"))
-        if file.suffix.lower() in IMAGES
+        if file.suffix.lower() in SUFFIXES
     ]
     if empty := set(range(len(classes))) - {label for _, label in files}:
         raise UserError(f"{path / classes[min(empty)]} holds no images; fill it or remove it.")
-    images = [read_image(file) for file, _ in files]
-    for (file, _), image in zip(files, images, strict=True):
-        if image.shape != images[0].shape:
+    first = read_image(files[0][0])
+    check_unpacked(path, sum(file.stat().st_size for file, _ in files), len(files) * first.nbytes)
+    images = [first]
+    for file, _ in files[1:]:
+        images.append(image := read_image(file))
+        if image.shape != first.shape:
             raise UserError(
-                f"{file} has shape {image.shape}, {files[0][0].name} has {images[0].shape}; make all images alike."
+                f"{file} has shape {image.shape}, {files[0][0].name} has {first.shape}; make all images alike."
             )
     return np.stack(images), np.array([label for _, label in files], dtype=np.int64)
-
-
-def read_image(path: Path, shape: tuple[int, ...] | None = None) -> npt.NDArray[np.uint8]:
-    """An image file as (height, width, channels) bytes, brought to a model's (channels, height, width) if given."""
-    try:
-        with Image.open(path) as file:
-            image: Image.Image = file
-            grey = shape[0] == 1 if shape else image.mode in ("1", "L", "I", "I;16")
-            image = image.convert("L" if grey else "RGB")
-            if shape and image.size != (shape[2], shape[1]):
-                image = image.resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
-            pixels = np.asarray(image, dtype=np.uint8)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UserError(f"{path} cannot be read as an image ({error}).") from None
-    return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image file that could be read."""
-    with Image.open(path) as image:
-        return image.size
 
 
 class MapDataset(Protocol):

@@ -14,19 +14,22 @@ from functools import partial
 from pathlib import Path
 
 from ..base.errors import UserError
+from ..base.words import printable
 from .app.member_keys import MEMBERS, read_keys
 from .flower_changes import need_flower, start_superlink
 from .ops.control import Link, register
 from .ops.submission import submit_requested
+from .plain_log import keep_log_plain
 
 
 def main() -> None:
     try:
+        keep_log_plain()
         need_flower()
         folder = Path(sys.argv.pop(1)).resolve()
         start_superlink(partial(_register_and_resume, folder, read_keys(folder / MEMBERS)))
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         sys.exit(2)
 
 

@@ -11,12 +11,14 @@ import sys
 
 from ..base.errors import UserError
 from .flower_changes import need_flower, start_superexec
+from .plain_log import keep_log_plain
 
 PRELOADED = ("rebafl.federation.app.node.answer", "rebafl.federation.app.client_app")
 
 
 def main() -> None:
     try:
+        keep_log_plain()
         need_flower()
         start_superexec(PRELOADED)
     except UserError as error:

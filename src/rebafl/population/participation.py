@@ -11,6 +11,7 @@ import csv
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.errors import UserError
 from ..base.kinds import Kinds, address_of, explained, no_subclass
+from ..base.reading import opened
 from ..base.rng import generator
 
 Presence = npt.NDArray[np.bool_]
@@ -174,7 +176,7 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.f
 @lru_cache(maxsize=4)
 def _trace(path: str, length: float) -> Columns:
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        with TextIOWrapper(opened(Path(path)), encoding="utf-8-sig", newline="") as file:
             header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
             cells = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
     except (OSError, ValueError, csv.Error) as error:

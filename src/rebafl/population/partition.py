@@ -21,6 +21,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.errors import UserError
 from ..base.kinds import Kinds, address_of, explained, no_subclass
+from ..base.reading import read_text
 from ..base.rng import generator
 
 Indices = npt.NDArray[np.int64]
@@ -155,7 +156,7 @@ class File(Partition):
 
     def split(self, labels: Indices, classes: int, seed: int) -> Split:
         try:
-            lists = json.loads(Path(self.path).read_text(encoding="utf-8"))
+            lists = json.loads(read_text(Path(self.path)))
             pieces = [np.array(positions, dtype=object).astype(np.int64) for positions in lists]
             good = all(isinstance(piece, list) and all(type(i) is int for i in piece) for piece in lists)
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:

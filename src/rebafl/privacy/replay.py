@@ -26,11 +26,11 @@ from ..data import Data, check_name
 from ..engines import Engine, start_engine
 from ..models.choice import Factory
 from ..population.partition import Indices
+from ..runs.aggregation import next_server, next_server_by_sum
 from ..runs.events import RoundLine
 from ..runs.experiment import Experiment, prepare
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.record import open_run
-from ..runs.rounds import next_server, next_server_by_sum
 from ..runs.settings import stored_settings
 from ..runs.simulate import OWN_MODEL
 from ..runs.summed import Summed

@@ -22,6 +22,7 @@ from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
 from ..population.partition import Indices, Split, split_by
+from ..training.claims import claims
 from ..training.client_work import Work
 from ..training.loop import fit
 from .origin import own_code
@@ -151,7 +152,7 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
         if reason := impossible(algorithm, KINDS["algorithm"].kind_of(type(algorithm)), averages):
             raise UserError(reason)
         said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
-    return (*said, *protect.claims(shared, noise)) if protect.noisy else tuple(said)
+    return (*said, *claims(protect, shared, noise)) if protect.noisy else tuple(said)
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from ..algorithms.aggregate import mismatch
 from ..base.config import build, plain
 from ..base.errors import UserError
 from ..base.files import ASIDE, sha256, write_whole
+from ..base.reading import read_bytes
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors
 from ..data import Inputs, read_image
@@ -123,13 +124,13 @@ def load_model(folder: str | Path) -> Model:
     """A model from a folder that `export_model` wrote; one without digests was written by an earlier version."""
     folder = Path(folder)
     try:
-        description, sealed = unseal((folder / DESCRIPTION).read_bytes())
+        description, sealed = unseal(read_bytes(folder / DESCRIPTION))
         if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):
             raise ValueError(f"it says {min(unknown)!r}, which nobody asked for")
     except (OSError, ValueError) as error:
         raise _damaged(folder / DESCRIPTION, error) from None
     try:
-        data = (folder / WEIGHTS).read_bytes()
+        data = read_bytes(folder / WEIGHTS)
         if sealed and sha256(data) != description[DIGEST]:
             raise ValueError(f"its SHA-256 is not the one that {DESCRIPTION} records")
         weights = safetensors.torch.load(data)

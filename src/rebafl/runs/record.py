@@ -30,6 +30,7 @@ from typing import Any
 from ..base.config import Plain, read_toml, write_toml
 from ..base.errors import UserError, exists
 from ..base.files import ASIDE, LOCK, append, locked, sha256, sync, write_named, write_whole
+from ..base.reading import read_bytes, read_text
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors, save, unpack
 from .checkpoint import (
@@ -108,7 +109,7 @@ class Record:
     def config(self) -> Plain:
         """All settings, brought up to date; a line that was changed by hand or by accident is noticed."""
         values = read_toml(self.path / CONFIG)
-        text = (self.path / CONFIG).read_text(encoding="utf-8")
+        text = read_text(self.path / CONFIG)
         if (last_line := CONFIG_DIGEST.search(text)) and last_line[1] != sha256(text[: last_line.start()].encode()):
             raise UserError(f"{self.path / CONFIG} was changed; restore it, and give other settings as words instead.")
         if not last_line and self.begun and self._manifest().rounds:
@@ -117,7 +118,7 @@ class Record:
 
     def environment(self) -> dict[str, Any]:
         try:
-            facts, has_digest = unseal((self.path / ENVIRONMENT).read_bytes())
+            facts, has_digest = unseal(read_bytes(self.path / ENVIRONMENT))
             if not has_digest and self.begun and self._manifest().rounds:
                 raise ValueError("its digest is gone")
         except (OSError, ValueError, RecursionError) as error:
@@ -132,7 +133,7 @@ class Record:
             lines = [RoundLine.read(json.loads(line)) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(ROUNDS, error) from None
-        if [line.round for line in lines] != list(range(1, manifest.round + 1)):
+        if len(lines) != manifest.round or any(line.round != number for number, line in enumerate(lines, 1)):
             raise self._damaged(ROUNDS, "its rounds are not those of the checkpoint")
         return lines
 
@@ -267,7 +268,7 @@ class Record:
 
     def _read_manifest(self, name: str) -> Manifest:
         try:
-            values, has_digest = unseal((self.checkpoint / name).read_bytes())
+            values, has_digest = unseal(read_bytes(self.checkpoint / name))
             if not has_digest and set(values) != set(COUNTS):  # else it is of a run of an earlier version
                 raise ValueError("its digest is gone")
             manifest = Manifest(**values)
@@ -283,7 +284,7 @@ class Record:
     def _rounds_file(self) -> bytes:
         path = self.path / ROUNDS
         try:
-            return path.read_bytes() if path.exists() else b""
+            return read_bytes(path) if path.exists() else b""
         except OSError as error:
             raise self._damaged(ROUNDS, error.strerror) from None
 
@@ -302,7 +303,7 @@ class Record:
 
     def _read(self, name: str) -> bytes:
         try:
-            return (self.checkpoint / name).read_bytes()
+            return read_bytes(self.checkpoint / name)
         except OSError as error:
             raise self._damaged(f"checkpoint/{name}", error) from None
 
@@ -353,7 +354,7 @@ def open_run(path: Path) -> Record:
 def read_settings(path: Path) -> Plain:
     """A settings file: one that was written by hand, or that of a run, by whatever version."""
     values = read_toml(path)
-    return complete(values) if CONFIG_DIGEST.search(path.read_text(encoding="utf-8")) else values
+    return complete(values) if CONFIG_DIGEST.search(read_text(path)) else values
 
 
 def rounds_done(path: Path) -> int:

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal
-from ..algorithms.hooks import checked_server, checked_tensors, checked_weights
+from ..algorithms.aggregate import Upload, mismatch, refusal
+from ..algorithms.hooks import checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
@@ -25,11 +25,11 @@ from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..secagg.abort import Abort
 from ..secagg.fixed_point import Vector
-from ..training.central_noise import means_with_central_noise, with_central_noise
 from ..training.evaluate import diversity
 from .accountant import accountant_of
+from .aggregation import NextServer, next_server, next_server_by_sum
 from .events import RoundLine
-from .experiment import SERVER, Experiment
+from .experiment import Experiment
 from .record import Record
 from .spool import Spool
 from .summed import Summed
@@ -230,7 +230,7 @@ class Round:
         self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
 
-    def _aggregated(self, asked: int) -> tuple[Server, list[int], str]:
+    def _aggregated(self, asked: int) -> NextServer:
         """The next server, the classes whose prototypes it does not pass on, and why it is the old one if it is."""
         if self.sum is not None:
             return next_server_by_sum(self.experiment, self.number, self.server, self.sum, asked)
@@ -248,49 +248,6 @@ class Round:
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
-
-
-def next_server(
-    experiment: Experiment, number: int, server: Server, received: Sequence[Upload], unshared: Sequence[int] = ()
-) -> tuple[Server, list[int], str]:
-    """The aggregated and refined server, and the classes that it does not pass on.
-
-    The old server without uploads, or, with the reason, if the new one is not finite.
-    """
-    if not received:
-        return server, [], ""
-    algorithm, work = experiment.settings.algorithm, experiment.work
-    uploads, hidden = work.protect.concealed(received, unshared)
-    uploads = with_central_noise(work.protect, uploads, len(received), work.noise_of(SERVER, number))
-    after = algorithm.aggregate(server, uploads, experiment.task.clients)
-    return _refined(experiment, number, server, checked_server(algorithm, "aggregate", after, server), hidden)
-
-
-def next_server_by_sum(
-    experiment: Experiment, number: int, server: Server, summed: Summed, asked: int
-) -> tuple[Server, list[int], str]:
-    """The same where only the sum of the uploads is known; `asked` clients were to take part."""
-    if not summed.clients:
-        return server, [], ""
-    algorithm, work = experiment.settings.algorithm, experiment.work
-    try:
-        means, hidden = summed.means(asked)
-    except Abort as reason:
-        return server, [], str(reason)
-    like = experiment.expected_upload(server).change
-    means = means_with_central_noise(work.protect, means, like, work.noise_of(SERVER, number))
-    after = algorithm.next_server(server, means, experiment.task.clients)
-    return _refined(experiment, number, server, checked_server(algorithm, "next_server", after, server), hidden)
-
-
-def _refined(
-    experiment: Experiment, number: int, before: Server, server: Server, hidden: list[int]
-) -> tuple[Server, list[int], str]:
-    algorithm = experiment.settings.algorithm
-    after = algorithm.refine(server, partial(experiment.fit, number))
-    after = checked_server(algorithm, "refine", after, before)
-    problem = not_finite(after.weights) or not_finite(after.state)
-    return (before, hidden, problem) if problem else (after, hidden, "")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..algorithms.rebafl import ReBaFL
 from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
+from ..base.reading import read_bytes
 from ..engines import Where
 from ..models.choice import ModelChoice
 from ..population import participation, partition
@@ -93,7 +94,7 @@ class Settings:
         total = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode())
         for part in (self.partition, self.participation, self.delivery):
             if path := getattr(part, "path", ""):
-                total.update(Path(path).read_bytes() if exists(Path(path)) else b"")
+                total.update(_content(Path(path)))
         return total.hexdigest()
 
     @property
@@ -102,6 +103,13 @@ class Settings:
         own = re.fullmatch(r"[\w.]+:(\w+)", self.dataset)
         data = own[1] if own else Path(self.dataset).stem
         return f"{data}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path) if exists(path) else b""
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
 
 
 _fields = declared(Settings)

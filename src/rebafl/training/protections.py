@@ -26,7 +26,7 @@ local differential privacy of a client's whole data set under replacement: it ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -40,7 +40,6 @@ from ..algorithms.aggregate import Means, Upload, by_row, euclidean_norm
 from ..algorithms.interface import Client
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Added, parameters
-from ..base.rng import NoiseSource
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 
@@ -133,39 +132,6 @@ class Protections:
     @property
     def noisy(self) -> bool:
         return bool(self.noise or self.update_noise or self.central_noise)
-
-    def claims(self, shared: Collection[str], source: NoiseSource) -> tuple[str, ...]:
-        """What the recorded ε is about and what it is not, in sentences; `shared` names what an upload shares."""
-        prototypes = "prototypes and class counts" if PROTOTYPES in shared else "class counts"
-        exposed = prototypes if PROTOTYPES in shared or self.counts != "withheld" else ""
-        said = []
-        if self.noise and self.update_noise:
-            said += [f"ε is about one image more or less at a client, and covers its weights, {prototypes} together."]
-        elif self.noise:
-            said += [
-                f"ε is about one image more or less at a client, and covers its {prototypes} given the weights "
-                "that they were computed with.",
-                "Weights are uploaded without noise, which voids any claim about the client as a whole, or about an "
-                "image; protect.update_noise adds it.",
-            ]
-        elif self.update_noise:
-            said += ["ε is about all of a client's data (local differential privacy), and covers its weights."]
-        if self.central_noise:
-            seen = "the sum of all changes" if self.secagg else "each client's change"
-            said += [
-                "ε is about all of a client's data, replaced by any other (central differential privacy), and covers "
-                f"the weights towards those who see broadcasts only: the server sees {seen} without noise."
-            ]
-        if exposed and not self.noise:
-            said += [
-                f"{exposed.capitalize()} are uploaded without noise, which voids any claim about the client as a "
-                "whole; protect.noise adds it."
-            ]
-        if set(shared) - {PROTOTYPES}:
-            said += ["What else the algorithm shares is covered only as far as it follows from the weights."]
-        if source == "seed":
-            said += ["The noise follows from the seed: who knows that can remove it. This run protects nobody."]
-        return tuple(said)
 
     def change_weights(
         self, net: Classifier, received: Tensors, trains: Callable[[Part], bool], client: Client

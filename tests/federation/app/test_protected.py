@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from flwr.app import Message
 
 from rebafl import UserError
+from rebafl.algorithms.interface import Sent
 from rebafl.federation.app.node.answer import within_budget
 from rebafl.federation.app.node.client_states import ContextStore, FolderStore
 from rebafl.federation.app.options import read_run_config
+from rebafl.federation.app.records import Order, classes_record, failure_of, tensors
 from rebafl.runs.accountant import epsilon_of
 from support.grid import CLIENTS, FakeGrid, nodes_of, run, same_server, simulated
 from support.lies import counts
@@ -119,3 +123,77 @@ def test_counts_that_a_node_shows_although_they_are_withheld_are_refused(config)
 
     record = run(config, FakeGrid(nodes_of(config), conduct))
     assert all("withheld in this run" in line.refused[1] for line in record.rounds())
+
+
+ANNOUNCED = " protect.min_holders=3 protect.holders=announced"
+
+
+def test_prototypes_of_few_holders_never_reach_the_server(config):
+    config |= {"algorithm": "rebafl"}
+    config["settings"] += ANNOUNCED
+    rows = {}
+
+    def conduct(part, round, reply):
+        if "shared" in reply.content:
+            rows[part, round] = tensors(reply.content, "shared")["prototypes"]
+        return reply
+
+    grid = FakeGrid(nodes_of(config), conduct)
+    record = run(config, grid)
+    for line in record.rounds():
+        assert line.unshared
+        for client in line.active:
+            kept = rows[client, line.round]
+            assert (kept[list(line.unshared)] == 0).all()
+            assert (kept != 0).any() or len(line.unshared) > 2
+    kinds = [kind for _, round, kind in grid.asked if round == 1]
+    assert kinds == ["query"] * CLIENTS + ["train"] * CLIENTS
+
+
+def announcing(classes):
+    """What a node says of its classes, in place of the truth."""
+
+    def lie(reply):
+        note = reply.content["note"]
+        told = torch.tensor(classes)
+        reply.content = classes_record(int(note["client"]), int(note["round"]), told)
+
+    return lie
+
+
+@pytest.mark.parametrize("conduct_of_one", ["silent", "lies", "nonsense"])
+def test_who_announces_nothing_true_counts_for_no_class(config, conduct_of_one):
+    """All four hold different pairs of classes; with one announcement less, no class has its three holders."""
+    config |= {"algorithm": "rebafl", "counts": "split"}
+    config["settings"] += " partition.classes=3" + ANNOUNCED.replace("3", "4")
+
+    def conduct(part, round, reply):
+        first = "shared" not in reply.content
+        if not first or part != 1 or round != 1:
+            return reply
+        if conduct_of_one == "silent":
+            return None
+        announcing([1, 1, 1, 1] if conduct_of_one == "lies" else [7, 0, 0, 0])(reply)
+        return reply
+
+    record = run(config, FakeGrid(nodes_of(config), conduct))
+    first = record.rounds()[0]
+    assert set(first.unshared) == {0, 1, 2, 3}, "none of the classes has four holders without it"
+    assert 1 in first.used, "its upload is used all the same"
+
+
+def test_a_node_tells_its_classes_only_in_a_run_that_says_so(config):
+    node = nodes_of(config)[0]
+    order = Order("0" * 32, 0, 1, 0, "{}", "", Sent({}, {}))
+    reply = node.answer(Message(order.question(), node.node_id, "query"))
+    assert "does not announce classes" in failure_of(reply.content)
+
+
+def test_the_servers_noise_comes_from_the_system_too(tmp_path, config):
+    config |= {"algorithm": "fedavg"}
+    config["settings"] += " protect.update_clip=0.1 protect.central_noise=0.5 protect.counts=withheld"
+    real, again = run(config), run(config, out=str(tmp_path / "again"))
+    assert not same_server(real, again)
+    assert [line.noise_source for line in real.rounds()] == ["system"] * 3
+    assert [line.epsilon for line in real.rounds()] == [epsilon_of((n / 0.25) ** 0.5, 1e-5) for n in (1, 2, 3)]
+    assert any("broadcasts only" in sentence for sentence in real.environment()["warnings"])

@@ -46,6 +46,8 @@ def test_the_server_certificate_is_for_loopback_and_the_given_hosts(tmp_path):
 def test_the_members_are_the_nodes_keys(tmp_path):
     create(tmp_path / "fed", SMALL)
     allowed = read_keys(tmp_path / "fed/server/members.toml")
+    assert all(read_keys(tmp_path / f"fed/node-{number}/members.toml") == allowed for number in range(2))
+    assert 'key=\\"$PWD/node.key\\" members=\\"$PWD/members.toml\\"' in (tmp_path / "fed/node-1/start.sh").read_text()
     for number in range(2):
         private = load_ssh_private_key((tmp_path / f"fed/node-{number}/node.key").read_bytes(), None)
         assert private.public_key() == load_pem_public_key(allowed[number])

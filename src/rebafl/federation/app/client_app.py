@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from ...base.errors import UserError
 from ...base.words import first_line
 from ...secagg.abort import Abort
+from ..plain_log import keep_log_plain
 from .masking import stage_of
 from .node.answer import answer, held_classes
 from .node.masked_answer import masked_answer
@@ -19,6 +20,7 @@ from .records import NOTE, Malformed, failure_record
 
 log = logging.getLogger("flwr")
 app = ClientApp()
+keep_log_plain()
 
 
 @app.query()

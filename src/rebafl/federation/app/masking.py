@@ -16,40 +16,16 @@ from dataclasses import dataclass
 import torch
 from flwr.app import ConfigRecord, RecordDict
 
-from ...base.errors import UserError
-from ...runs.settings import Settings
 from ...runs.summed import Averages
 from ...secagg.abort import Abort
 from ...secagg.messages import Stage
 from ...secagg.terms import Terms
 from ...training.protections import Protections
-from .options import Options
 from .records import NOTE, Malformed, Note, Order, tensors, to_arrays
 
 PART, BYTES = "masked", "bytes"  # the record of a step, and its one array
 STEP = {PART, NOTE}
 NUMBER, ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
-
-
-def check_masked(settings: Settings, options: Options) -> None:
-    """Raise unless the server can do without what a sum does not show."""
-    if not settings.protect.secagg:
-        return
-    if not options.members:
-        raise UserError(
-            "protect.secagg needs the key of each client; name the file that holds them with members=FILE, or let "
-            "`rebafl federation up` or `run` do it."
-        )
-    if options.max_norm:
-        raise UserError(
-            f"max-norm={options.max_norm:g} compares the uploads of single clients, and with protect.secagg only their "
-            "sum is known; use max-norm=0, and protect.update_clip to have clients bound it themselves."
-        )
-    if options.counts != "free":
-        raise UserError(
-            f"counts={options.counts} compares the class counts of single clients, and with protect.secagg only their "
-            "sum is known; use counts=free."
-        )
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,19 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
     settings = make_settings({"participation": "always"}, nested(rest.items()), chosen)
     if settings.dropout != "away" or settings.delivery.name != "always":
         raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
-    if settings.protect.secagg and "counts" not in given:  # those of single clients are not known then
-        options = dataclasses.replace(options, counts="free")
-    return settings, options
+    return settings, _without_single_uploads(options, "counts" in given) if settings.protect.secagg else options
+
+
+def _without_single_uploads(options: Options, counts_given: bool) -> Options:
+    """The options of a masked run; those that compare the uploads of single clients are refused."""
+    known = "and with protect.secagg only their sum is known"
+    if options.max_norm:
+        raise UserError(
+            f"max-norm={options.max_norm:g} compares the uploads of single clients, {known}; use max-norm=0, and "
+            "protect.update_clip to have clients bound it themselves."
+        )
+    if counts_given and options.counts != "free":
+        raise UserError(
+            f"counts={options.counts} compares the class counts of single clients, {known}; use counts=free."
+        )
+    return dataclasses.replace(options, counts="free")

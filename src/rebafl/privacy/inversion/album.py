@@ -18,8 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...base.errors import UserError
+from ...base.errors import UserError, exists
 from ...base.files import write_whole
+from ...data.npz import read_npz
 from ...population.partition import Indices
 from .lineups import Lineups, Target
 
@@ -100,13 +101,12 @@ def save(album: Album, path: Path) -> None:
 
 
 def load_album(path: Path) -> Album:
+    if not exists(path):
+        raise UserError(f"{path} does not exist; it is written by: rebafl privacy audit RUN.")
+    arrays = read_npz(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
         return _unpacked(arrays, json.loads(str(arrays["facts"])))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; it is written by: rebafl privacy audit RUN.") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not a file of reconstructions ({error}); audit again.") from None
 
 

@@ -16,12 +16,15 @@ from torch import Tensor
 
 from ...base.rng import generator
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Setting, descend, divide
+from .descent import Setting, descend
+from .public import ClassStarts, Divider
+from .tuning import Chosen
 
 LATENT, CHANNELS, SLOPE = 16, 16, 0.2
 DARKEST = 0.02  # nearer to black or white a sigmoid hardly moves
-CANDIDATES = tuple(
-    Setting(steps, rate, variation) for steps in (200,) for rate in (0.01, 0.03) for variation in (0.03, 0.3, 1.0)
+CANDIDATES = (
+    *(Setting(150, 0.02, variation) for variation in (0.03, 0.3, 1.0, 3.0)),
+    *(Setting(40, 0.02, variation) for variation in (0.3, 1.0)),
 )
 
 
@@ -31,10 +34,10 @@ class Generator:
     name = "generator"
 
     def __init__(self, candidates: Sequence[Setting] = CANDIDATES) -> None:
-        self.chosen = Chosen(candidates)
+        self.chosen, self.divide = Chosen(candidates), Divider()
 
     def prepare(self, known: Known, k: int, tick: Tick) -> Reconstruct:
-        public = divide(known)
+        public = self.divide(known)
         painter = GeneratorPainter(ClassStarts.of(known, public), known.seed)
         setting = self.chosen(known, public, painter, k, tick)
         return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)[0]

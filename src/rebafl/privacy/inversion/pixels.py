@@ -14,14 +14,16 @@ from torch import Tensor
 
 from ...base.rng import generator
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Setting, descend, divide
+from .descent import Setting, descend
+from .public import ClassStarts, Divider, Learnt
+from .tuning import Chosen
 
 DIRECTIONS = 100
-CANDIDATES = tuple(
-    Setting(steps, 0.05, variation, detail=detail)
-    for steps in (50, 150)
-    for detail in (0.0, 0.3)
-    for variation in (0.1, 0.3, 1.0)
+FLAT = 1e-8  # of the largest variance: less is rounding
+CANDIDATES = (
+    *(Setting(100, 0.1, variation, prior) for variation in (0.3, 1.0) for prior in (0.0, 0.1, 1.0)),
+    *(Setting(100, 0.1, variation, detail=1.0) for variation in (0.01, 0.1)),  # for shallow features
+    *(Setting(20, 0.1, variation) for variation in (0.3, 1.0)),
 )
 
 
@@ -32,13 +34,12 @@ class Pixels:
 
     def __init__(self, candidates: Sequence[Setting] = CANDIDATES) -> None:
         self.chosen = Chosen(candidates)
-        self.learnt: tuple[Tensor, Directions] | None = None
+        self.divide, self.learnt = Divider(), Learnt[Directions]()
 
     def prepare(self, known: Known, k: int, tick: Tick) -> Reconstruct:
-        public = divide(known)
-        if self.learnt is None or self.learnt[0] is not known.pictures:
-            self.learnt = known.pictures, directions(public.learn, known.seed, DIRECTIONS)
-        painter = PixelPainter(self.learnt[1], ClassStarts.of(known, public))
+        public = self.divide(known)
+        along = self.learnt(known, lambda: directions(public.learn, known.seed, DIRECTIONS))
+        painter = PixelPainter(along, ClassStarts.of(known, public))
         setting = self.chosen(known, public, painter, k, tick)
         return lambda means: descend(known, public.distance, painter, means, [setting] * len(means), tick)[0]
 
@@ -61,6 +62,8 @@ def directions(pictures: Tensor, seed: int, most: int) -> Directions:
     for _ in range(4):
         basis = torch.linalg.qr(flat.T @ (flat @ basis)).Q
     lengths = (flat @ basis).square().mean(0)
+    real = lengths > FLAT * lengths.max()
+    basis, lengths = basis[:, real], lengths[real]
     beside = (flat.square().mean(0).sum() - lengths.sum()).clamp_min(0) / flat.shape[1]
     return Directions((basis * lengths.sqrt()).T.contiguous(), float(beside.sqrt()))
 

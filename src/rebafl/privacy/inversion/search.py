@@ -14,17 +14,18 @@ from torch import Tensor, nn
 
 from ...base.rng import generator, torch_stream
 from .contract import Known, Reconstruct, Tick
-from .descent import Chosen, ClassStarts, Public, Setting, descend, divide
+from .descent import Setting, descend
 from .pixels import Directions, directions
+from .public import ClassStarts, Divider, Learnt, Public
+from .tuning import Chosen
 
 DIRECTIONS, HIDDEN, LATENT = 200, 512, 128
-STEPS, BATCH, RATE, LIKELY = 2000, 128, 1e-3, 0.3
-CANDIDATES = tuple(
-    Setting(steps, rate, variation, prior)
-    for steps in (100,)
-    for rate in (0.05, 0.1)
-    for variation in (0.0, 0.5)
-    for prior in (0.01, 0.1, 1.0)
+STEPS, BATCH, RATE = 2000, 128, 1e-3
+LIKELY = 0.3
+"""Weight of the latents' divergence: with 1, the bound's own, pictures lose the detail by which they are known."""
+CANDIDATES = (
+    *(Setting(100, 0.1, variation, prior) for variation in (0.3, 1.0) for prior in (0.003, 0.1, 1.0)),
+    *(Setting(20, 0.1, variation, 0.1) for variation in (0.3, 1.0)),
 )
 
 
@@ -35,14 +36,13 @@ class Search:
 
     def __init__(self, candidates: Sequence[Setting] = CANDIDATES, training: int = STEPS, restarts: int = 3) -> None:
         self.chosen, self.training, self.restarts = Chosen(candidates), training, restarts
-        self.learnt: tuple[Tensor, Autoencoder] | None = None
+        self.divide, self.learnt = Divider(), Learnt[Autoencoder]()
 
     def prepare(self, known: Known, k: int, tick: Tick) -> Reconstruct:
-        public = divide(known)
-        if self.learnt is None or self.learnt[0] is not known.pictures:
-            self.learnt = known.pictures, trained(public, known.seed, self.training, tick)
+        public = self.divide(known)
+        net = self.learnt(known, lambda: trained(public, known.seed, self.training, tick))
         starts = ClassStarts.of(known, public)
-        painters = [SearchPainter(self.learnt[1], starts, known.seed, number) for number in range(self.restarts)]
+        painters = [SearchPainter(net, starts, known.seed, number) for number in range(self.restarts)]
         setting = self.chosen(known, public, painters[0], k, tick)
 
         def reconstruct(means: Tensor) -> Tensor:
@@ -78,9 +78,9 @@ class Autoencoder(nn.Module):
 
 
 def trained(public: Public, seed: int, steps: int, tick: Tick) -> Autoencoder:
-    """By the evidence bound, with the noise of pixels at what is left of them: no weight has to be set by hand."""
+    """By the evidence bound, with the noise of pixels at what is left of them, and less weight on likely latents."""
     with torch_stream(seed, "privacy inversion autoencoder"):
-        net = Autoencoder(directions(public.learn, seed, DIRECTIONS), public.learn.mean(0))
+        net = Autoencoder(directions(public.learn, seed, DIRECTIONS), public.learn.mean(0)).to(public.learn.dtype)
     data = net.coordinates(public.learn)
     random = generator(seed, "privacy inversion training")
     optimizer = torch.optim.Adam(net.parameters(), RATE)

@@ -18,6 +18,7 @@ from flwr.app import Context, RecordDict
 
 from ....algorithms.interface import Sent
 from ....base.errors import UserError
+from ....base.reading import read_bytes
 from ....runs.settings import Settings
 from ....runs.summed import averages_of
 from ....secagg.abort import Abort
@@ -47,7 +48,7 @@ class Member:
     def key(self) -> ec.EllipticCurvePrivateKey:
         path = self._path(KEY)
         try:
-            return read_signing_key(path.read_bytes())
+            return read_signing_key(read_bytes(path))
         except OSError as error:
             raise UserError(f"{path}, the node's key, cannot be read ({error.strerror}).") from None
 

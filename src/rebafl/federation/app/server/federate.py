@@ -38,7 +38,7 @@ from ....runs.settings import Settings
 from ....runs.summed import check_enough
 from ....secagg.abort import Abort
 from ....training.resources import one_thread
-from ..masking import Call, check_masked
+from ..masking import Call
 from ..member_keys import read_keys
 from ..options import Options
 from ..records import Malformed, Order, failure_of, read_classes, read_reply, shown, to_json
@@ -62,7 +62,11 @@ def federate(
 ) -> Record:
     """Start, or resume, the federation in directory `options.out`, up to `settings.rounds` rounds."""
     record = Record(Path(options.out))
-    check_masked(settings, options)
+    if settings.protect.secagg and not options.members:
+        raise UserError(
+            "protect.secagg needs the key of each client; name the file that holds them with members=FILE, or let "
+            "`rebafl federation up` or `run` do it."
+        )
     check_same(record, settings)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, log.info, noise="system")

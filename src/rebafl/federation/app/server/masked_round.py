@@ -27,7 +27,7 @@ from .fetch import Limit
 
 log = logging.getLogger("flwr")
 
-CLOSES = {Stage.ADVERTISE: 0.5, Stage.SHARE: 0.6, Stage.MASK: 0.8, Stage.AGREE: 0.9, Stage.UNMASK: 1.0}
+CLOSES = {Stage.ADVERTISE: 0.4, Stage.SHARE: 0.55, Stage.MASK: 0.75, Stage.AGREE: 0.88, Stage.UNMASK: 1.0}
 """When each stage closes at the latest, as a share of the round's deadline. Clients train in the first."""
 INPUT_COUNTS = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK)  # stages in which leaving costs a client its upload
 
