@@ -136,7 +136,7 @@ def test_a_changed_number_and_other_data_are_noticed(audited, blots, tmp_path):
     with pytest.raises(UserError, match="other data"):
         recomputed(folder, data=replace(blots, x_train=blots.x_train.flip(0)))
     (tmp_path / FILE).write_bytes(b"no archive")
-    with pytest.raises(UserError, match="not a file of reconstructions"):
+    with pytest.raises(UserError, match="cannot be read"):
         recomputed(tmp_path, data=blots)
 
 
