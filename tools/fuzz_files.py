@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,22 @@ from rebafl.report.summary import comparison_table, group_runs, read_run
 from rebafl.runs.record import CONFIG, CONFIG_DIGEST, ENVIRONMENT, ROUNDS, Record, read_settings
 from rebafl.runs.settings import make_settings
 
-ODD_VALUES = (
-    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, 0.5, "", "x", "\x1b[2J", "a:b", "\ud800", [], {}, [[]],
-    [None], {"": None}, [1e308] * 3, "9" * 5000,
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, 0.5, "", "x", "\x1b[2J", "a:b", "\ud800", [], {},
+    [[]], [None], {"": None}, [1e308] * 3, "9" * 5000,
 )  # fmt: skip
-ODD_BYTES = (b"\0", b"\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\n", b'"', b"[", b"{" * 200, b"1e999")
+ODD_BYTES = (
+    b"\0",
+    b"\xff",
+    b"\xff\xff\xff\xff",
+    b"\xff\xff\xff\x7f",
+    b"\0\0\0\0",
+    b"\n",
+    b'"',
+    b"[",
+    b"{" * 200,
+    b"1e999",
+)
 SLOW = 5.0  # seconds that reading a small file must not take
 
 
@@ -170,7 +182,7 @@ def _data(folder: Path) -> Iterator[Sort]:
     for name, save in (("npz", np.savez), ("compressed npz", np.savez_compressed)):
         path = _new(folder, name, "d.npz")
         save(path, allow_pickle=False, **arrays)
-        yield Sort(name, path, lambda path=path: datasets.load(str(path)))
+        yield Sort(name, path, partial(datasets.load, str(path)))
     entry = _new(folder, "npy", "x_train.npy")
     np.save(entry, arrays["x_train"])
     yield Sort("npy", entry, lambda: datasets.load(str(_zipped(entry, arrays))))
@@ -179,12 +191,14 @@ def _data(folder: Path) -> Iterator[Sort]:
         held = BytesIO()
         Image.fromarray(arrays["x_train"][0]).convert("RGB").save(held, format=form)
         path.write_bytes(held.getvalue())
-        yield Sort(form, path, lambda path=path: datasets.read_image(path))
+        yield Sort(form, path, partial(datasets.read_image, path))
     place = _new(folder, "idx", "train-images-idx3-ubyte")
     stems = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     for stem, array in zip(stems, _arrays().values(), strict=True):
         sizes = b"".join(side.to_bytes(4, "big") for side in array.shape)
-        (place.parent / f"{stem}-ubyte").write_bytes(bytes((0, 0, 8, array.ndim)) + sizes + array.astype(np.uint8).tobytes())
+        (place.parent / f"{stem}-ubyte").write_bytes(
+            bytes((0, 0, 8, array.ndim)) + sizes + array.astype(np.uint8).tobytes()
+        )
     yield Sort("idx", place, lambda: _refusing(lambda: read_idx(place.parent)))
 
 
@@ -205,14 +219,22 @@ def _settings(folder: Path) -> Iterator[Sort]:
     lists.write_text(json.dumps([[0, 1, 2], [3, 4], [5]]))
     yield Sort("partition", lists, lambda: File(path=str(lists), clients=3).split(np.arange(6) % 3, 3, 0))
     words = _new(folder, "settings", "s.toml")
-    words.write_text('rounds = 5\nseed = 3\nalgorithm = "fedprox"\n[partition]\nkind = "iid"\nclients = 3\n[training]\nlr = 0.1\n')
+    words.write_text(
+        'rounds = 5\nseed = 3\nalgorithm = "fedprox"\n[partition]\nkind = "iid"\nclients = 3\n[training]\nlr = 0.1\n'
+    )
     yield Sort("settings", words, lambda: make_settings(read_settings(words)))
 
 
 def _run(folder: Path) -> Iterator[Sort]:
     """A run directory, an exported model and a result: files with digests."""
     run = folder / "run" / "r"
-    choice = {"rounds": 3, "workers": 1, "model": "mlp", "partition": {"kind": "iid", "clients": 2}, "algorithm": "fedavg"}
+    choice = {
+        "rounds": 3,
+        "workers": 1,
+        "model": "mlp",
+        "partition": {"kind": "iid", "clients": 2},
+        "algorithm": "fedavg",
+    }
     simulate(choice, run, data=datasets.from_arrays("fuzz", _arrays()), say=lambda text: None)
     shutil.rmtree(folder / "exported", ignore_errors=True)
     exported = folder / "exported" / "e"

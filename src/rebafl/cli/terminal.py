@@ -28,7 +28,6 @@ from ..runs.settings import Settings
 from ..runs.simulate import simulate
 
 
-
 class PlainConsole(Console):
     """A console on which no text can act, whoever wrote it: a node's message, a file's content, a class name."""
 
