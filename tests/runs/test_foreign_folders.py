@@ -1,4 +1,4 @@
-"""A folder that somebody else made: nothing that it names is imported unless the user says so, and no damage is read."""
+"""A folder that somebody else made: nothing that it names is imported unless the user says so; damage is refused."""
 
 import json
 import sys
