@@ -8,9 +8,11 @@ from rebafl.base.errors import UserError
 from rebafl.data.arrays import NAMES
 from rebafl.federation.app.node_config import DATA
 from rebafl.privacy.replay import Replay
+from rebafl.secagg.messages import Stage
 from support.clouds import run_clouds
 from support.grid import CONFIG, STATEFUL, FakeGrid, Node, as_in_a_task, nodes_of
 from support.grid import run as federate_in_process
+from support.masked import MaskedGrid, lost_from, masked_nodes
 from support.toy import quiet
 
 
@@ -108,6 +110,16 @@ def test_a_federation_whose_nodes_hold_the_settings_parts_is_replayed(config, al
     scenes = replay.scenes([2, 3])
     assert set(scenes[0].uploads) == {0, 2, 3}
     assert scenes[1].same_bits
+
+
+def test_a_masked_federation_is_replayed_by_who_stayed(config, tmp_path):
+    config |= {"algorithm": "rebafl", "deadline": 1.0}
+    config["settings"] += " protect.secagg=true"
+    grid = MaskedGrid(masked_nodes(config, tmp_path / "fed"), lost_from(1, 3, Stage.MASK, after_answer=False))
+    replay = Replay(federate_in_process(config, grid).path, say=quiet)
+    (scene,) = replay.scenes([3])
+    assert set(scene.uploads) == {0, 2, 3}
+    assert scene.same_bits
 
 
 def test_noise_of_a_federation_is_drawn_anew_and_the_audit_says_so(config):

@@ -16,9 +16,9 @@ from rebafl.federation.app.records import tensors, to_arrays
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.runs.record import Record
 from rebafl.secagg.messages import Stage
-from support.grid import CLIENTS, FakeGrid, Node, same_server, simulated
+from support.grid import CLIENTS, FakeGrid, Node, run, same_server, simulated
 
-ROUNDS = 3
+FEW = "clients {}; at least 3 are needed"  # of four
 Carry = Callable[[int, int, Stage, bool, Message], "Message | None"]
 """Part, round, stage, whether to the server, message -> what arrives; None if it is lost."""
 
@@ -118,3 +118,16 @@ def with_survivors(config: dict[str, Any], record: Record, out: Path) -> Record:
 def is_exact(config: dict[str, Any], record: Record, out: Path) -> bool:
     """Has every round the bits of its survivors' sum, or none?"""
     return same_server(record, with_survivors(config, record, out))
+
+
+def federated(
+    config: dict[str, Any], tmp_path: Path, carry: Carry = whole, **changes: Any
+) -> tuple[Record, MaskedGrid]:
+    """A whole run, with the nodes' folders in `tmp_path / "fed"`."""
+    grid = MaskedGrid(masked_nodes(config, tmp_path / "fed"), carry)
+    return run(config, grid, **changes), grid
+
+
+def secrets_of(tmp_path: Path) -> list[Path]:
+    """Files in which nodes hold the secrets of a round."""
+    return list((tmp_path / "fed").rglob("session-*"))

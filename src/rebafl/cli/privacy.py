@@ -6,6 +6,8 @@ import json
 import math
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,16 +75,7 @@ def audit(
     if data and rounds:
         raise UserError("--rounds belongs to a run; with --data there are none: leave one of them out.")
     folder = to or path / "privacy" if not data else to or Path("privacy")
-    with progress_bar(disable=as_json or not err.is_terminal) as progress:
-        job = progress.add_task("audit", total=None, facts="")
-        began = time.monotonic()
-
-        def tick(done: int, of: int, text: str) -> None:
-            progress.update(job, total=of, completed=done, facts=text)
-            if not err.is_terminal and not as_json:
-                left = (time.monotonic() - began) / max(1, done) * (of - done)
-                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
-
+    with _progress("audit", as_json) as tick:
         result = _result(path, data, plan, tick, folder, trust_code)
     text = json.dumps(_finite(result), indent=1, allow_nan=False)
     write_text(folder / "audit.json", text + "\n")
@@ -147,16 +140,7 @@ def protections(
     made = cells(base, chosen, rows, parse_seeds(seeds)[:1] if quick else parse_seeds(seeds), to)
     for cell in made:
         check_name(cell.settings.dataset)
-    with progress_bar(disable=as_json or not err.is_terminal) as progress:
-        job = progress.add_task("protections", total=None, facts="")
-        began = time.monotonic()
-
-        def tick(done: int, of: int, text: str) -> None:
-            progress.update(job, total=of, completed=done, facts=text)
-            if not err.is_terminal and not as_json:
-                left = (time.monotonic() - began) / max(1, done) * (of - done)
-                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
-
+    with _progress("protections", as_json) as tick:
         result = _finite(trade(made, Plan(ks=(10, 100), seed=audit_seed), say=lambda text: None, tick=tick))
     text = json.dumps(result, indent=1, allow_nan=False)
     write_text(to / "protections.json", text + "\n")
@@ -167,6 +151,22 @@ def protections(
         return
     show_table(HEADER, table_of(result))
     out.print(Text(f"Written: {to / 'protections.html'}, .md and .json"), soft_wrap=True)
+
+
+@contextmanager
+def _progress(name: str, silent: bool) -> Iterator[Tick]:
+    """A bar on a terminal; elsewhere one line per step, with the time that is left."""
+    with progress_bar(disable=silent or not err.is_terminal) as progress:
+        job = progress.add_task(name, total=None, facts="")
+        began = time.monotonic()
+
+        def tick(done: int, of: int, text: str) -> None:
+            progress.update(job, total=of, completed=done, facts=text)
+            if not err.is_terminal and not silent:
+                left = (time.monotonic() - began) / max(1, done) * (of - done)
+                say(f"[{done}/{of}] {text}; about {in_words(left)} left")
+
+        yield tick
 
 
 def _result(path: Path, data: str, plan: Plan, tick: Tick, to: Path, trust_code: bool) -> dict[str, Any]:

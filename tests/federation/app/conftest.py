@@ -25,3 +25,10 @@ def toy_file(tmp_path_factory) -> str:
 @pytest.fixture
 def config(tmp_path, toy_file) -> dict:
     return {**CONFIG, "dataset": toy_file, "out": str(tmp_path / "federation")}
+
+
+@pytest.fixture
+def masked(config) -> dict:
+    """The same with masked rounds."""
+    config["settings"] += " protect.secagg=true"
+    return config

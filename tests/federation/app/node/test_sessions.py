@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rebafl import UserError
 from rebafl.federation.app.node.sessions import Session, Sessions
 
 ONE, OTHER = "a" * 64, "b" * 64
@@ -14,7 +13,7 @@ SESSION = Session({"clients": [0, 1]}, b'{"stage": "share"}', "c" * 64, np.arang
 
 @pytest.fixture
 def sessions(tmp_path) -> Sessions:
-    made = Sessions(tmp_path)
+    made = Sessions(tmp_path, "1" * 32, 3)
     made.begin()
     return made
 
@@ -50,16 +49,16 @@ def test_each_round_has_its_own_and_a_new_one_removes_all(sessions):
     assert files(sessions) == []
 
 
-def test_marks_are_kept_for_ever(sessions):
-    assert not sessions.knows(ONE)
-    sessions.remember(ONE)
-    sessions.begin()
-    assert sessions.knows(ONE)
-    assert not sessions.knows(OTHER)
-    assert not sessions.knows(ONE[:-1])
+def test_marks_are_kept_for_all_runs(sessions, tmp_path):
+    assert not sessions.is_marked(ONE)
+    assert sessions.mark(ONE)
+    other = Sessions(tmp_path, "2" * 32, 3)
+    other.begin()
+    assert other.is_marked(ONE)
+    assert not other.mark(ONE)
+    assert not other.is_marked(OTHER)
 
 
-def test_marks_that_cannot_be_read_end_a_nodes_part(sessions):
-    (sessions.folder / "rounds").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="does not say which rounds were masked"):
-        sessions.knows(ONE)
+def test_a_mark_is_set_by_one_of_many(sessions):
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(lambda _: sessions.mark(ONE), range(40))) == 1

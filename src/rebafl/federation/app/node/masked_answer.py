@@ -16,7 +16,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Context, RecordDict
 
-from ....algorithms.interface import Sent
 from ....base.errors import UserError
 from ....base.reading import read_bytes
 from ....runs.settings import Settings
@@ -31,11 +30,13 @@ from ..masking import Step, read_call, read_step, stage_of
 from ..member_keys import read_keys
 from ..node_config import KEY, MEMBERS_FILE, STATE
 from ..options import read_run_config
-from ..records import Malformed, read_order
+from ..records import Malformed, Order, read_order
 from .answer import trained
 from .sessions import EMPTY, Session, Sessions
 
 log = logging.getLogger("flwr")
+
+TWICE = "this node has given its upload of this round already, and two sums of it would tell it apart"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Member:
         known = self.keys.get(client)
         if known is None or written(read_public_key(known)) != written(self.key.public_key()):
             raise Abort(f"this node's key is not that of client {client}")
-        return Sessions(self._path(STATE) / run / f"client-{client}")
+        return Sessions(self._path(STATE), run, client)
 
     def _path(self, name: str) -> Path:
         path = self.context.node_config.get(name)
@@ -87,17 +88,13 @@ def masked_answer(content: RecordDict, context: Context) -> RecordDict:
 def _advertise(content: RecordDict, settings: Settings, member: Member) -> Step:
     """Train; then show the keys of this round. The upload waits until the masks are agreed."""
     order, call = read_order(content), read_call(content)
-    sessions, round_id, summed = (
-        member.sessions(order.run, order.client),
-        call.id(order).hex(),
-        _summed(order.round, order.sent),
-    )
+    sessions, round_id = member.sessions(order.run, order.client), call.id(order).hex()
+    summed = _summed(order, settings)
     sessions.begin()
-    if sessions.knows(round_id):
+    if not sessions.mark(round_id):
         raise Abort("this node has answered in a round with the same id")
-    if sessions.knows(summed):
-        raise Abort("this node has given its upload of this round already, and two sums of it would tell it apart")
-    sessions.remember(round_id)
+    if sessions.is_marked(summed):
+        raise Abort(TWICE)
     upload, fresh = trained(order, settings, member.context)
     protect = settings.protect
     averages = averages_of(settings.algorithm, upload, settings.partition.clients, call.samples, protect)
@@ -122,7 +119,8 @@ def _next_step(step: Step, member: Member) -> Step:
     vector = session.vector
     if step.stage is Stage.MASK:
         data = client.mask(step.data, vector)
-        sessions.remember(session.summed)  # before it leaves the node
+        if not sessions.mark(session.summed):  # before it leaves the node: another order may have been faster
+            raise Abort(TWICE)
         vector = EMPTY
     else:
         data = _steps(client, step)
@@ -155,10 +153,10 @@ def _terms(session: Session, round_id: str, member: Member) -> Terms:
     return Terms(bytes.fromhex(round_id), keys, values["threshold"], Layout(parts, values["most"]))
 
 
-def _summed(round: int, sent: Sent) -> str:
-    """A digest of all that the upload of a round is computed from, besides the node's own data."""
-    digest = hashlib.sha256(f"{round}".encode())
-    for group in (sent.weights, sent.extra):
+def _summed(order: Order, settings: Settings) -> str:
+    """A digest of all that an upload is computed from, besides the node's own data; the same in another run."""
+    digest = hashlib.sha256(f"{settings.digest} {order.client} {order.round}".encode())
+    for group in (order.sent.weights, order.sent.extra):
         for name, tensor in sorted(group.items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
     return digest.hexdigest()

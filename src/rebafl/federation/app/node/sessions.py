@@ -2,8 +2,9 @@
 
 Flower may handle each message in a process of its own. A step begins by taking the file away, for good, and ends by
 writing the next one: a process that is killed in between leaves nothing behind, and no message, however often it comes,
-finds the node at an earlier step. A new round removes what an earlier one left. The ids of rounds, and what was summed
-in them, are remembered: nobody gets two sums of the same upload.
+finds the node at an earlier step. A new round removes what an earlier one left.
+
+The ids of rounds, and what was summed in them, are marked for good, over all runs: nobody gets two sums of one upload.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ....base.errors import UserError
-from ....base.files import append, cannot_write, sync, write_secret
+from ....base.files import cannot_write, sync, write_secret
 from ....secagg.fixed_point import WORD, Vector
 
-FOLDER, ROUNDS = "masked", "rounds"
+SESSIONS, MARKS = "masked", "masked-before"
 EMPTY: Vector = np.zeros(0, dtype=WORD)
 
 
@@ -46,17 +46,19 @@ class Session:
 
 
 class Sessions:
-    """Those of one client in one run; there is one at a time."""
+    """Those of one client in one run, of which there is one at a time; and the marks of all runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / FOLDER
+    def __init__(self, state: Path, run: str, client: int) -> None:
+        self.folder = state / run / f"client-{client}" / SESSIONS
+        self.marks = state / MARKS
 
     def begin(self) -> None:
         """Make room for a round: whatever an earlier one left is removed."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from None
+        for folder in (self.folder, self.marks):
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise cannot_write(folder, error) from None
         self.clear()
 
     def clear(self, round_id: str = "") -> None:
@@ -79,18 +81,19 @@ class Sessions:
         sync(self.folder)
         return Session.from_bytes(data)
 
-    def remember(self, mark: str) -> None:
-        """So that `knows` says so for ever."""
-        append(self.folder / ROUNDS, f"{mark}\n".encode())
+    def is_marked(self, mark: str) -> bool:
+        return (self.marks / mark).exists()
 
-    def knows(self, mark: str) -> bool:
-        path = self.folder / ROUNDS
+    def mark(self, mark: str) -> bool:
+        """Set a mark for good; False if it was set before, by whatever process."""
         try:
-            return mark in path.read_text(encoding="utf-8").split()
-        except FileNotFoundError:
+            (self.marks / mark).touch(exist_ok=False)
+        except FileExistsError:
             return False
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} does not say which rounds were masked ({error}); restore it.") from None
+        except OSError as error:
+            raise cannot_write(self.marks, error) from None
+        sync(self.marks)
+        return True
 
     def _file(self, round_id: str) -> Path:
         return self.folder / f"session-{round_id}"
