@@ -22,11 +22,6 @@ def test_without_its_parts_it_is_fedavg(tmp_path, toy):
     assert [a.accuracy for a in off.rounds()] == [b.accuracy for b in plain.rounds()]
 
 
-def test_without_its_parts_and_with_rebafls_parameters_it_is_rebafl(tmp_path, toy):
-    off = run_toy(tmp_path / "o", toy, algorithm={**OFF, "eps": 0.01, "mu": 0.1})
-    assert same_bits(weights(off), weights(run_toy(tmp_path / "p", toy, algorithm="rebafl")))
-
-
 def test_the_readout_does_not_change_training(tmp_path, toy):
     runs = [run_toy(tmp_path / str(on), toy, algorithm={"kind": "fedtrack", "readout": on}) for on in (True, False)]
     assert same_bits(*(run.server()["weights"] for run in runs))

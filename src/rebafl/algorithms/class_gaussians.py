@@ -70,7 +70,7 @@ def track(before: Gaussians, seen: Tensor, counts: Tensor, seen_scatter: Tensor)
 
 
 def carried(means: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Means moved as those that were seen moved from `before` to `after`: a shift, and a linear map by ridge regression.
+    """Means moved as those that were seen moved from `before` to `after`: a shift, and a map by ridge regression.
 
     With so few classes the map is found only within their span; RIDGE keeps it small.
     """
