@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,9 @@ from rebafl.report.summary import comparison_table, group_runs, read_run
 from rebafl.runs.record import CONFIG, CONFIG_DIGEST, ENVIRONMENT, ROUNDS, Record, read_settings
 from rebafl.runs.settings import make_settings
 
-ODD_VALUES = (
-    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, 0.5, "", "x", "\x1b[2J", "a:b", "\ud800", [], {}, [[]],
-    [None], {"": None}, [1e308] * 3, "9" * 5000,
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, 0.5, "", "x", "\x1b[2J", "a:b", "\ud800", [], {},
+    [[]], [None], {"": None}, [1e308] * 3, "9" * 5000,
 )  # fmt: skip
 ODD_BYTES = (
     b"\0",
@@ -181,7 +182,7 @@ def _data(folder: Path) -> Iterator[Sort]:
     for name, save in (("npz", np.savez), ("compressed npz", np.savez_compressed)):
         path = _new(folder, name, "d.npz")
         save(path, allow_pickle=False, **arrays)
-        yield Sort(name, path, lambda path=path: datasets.load(str(path)))
+        yield Sort(name, path, partial(datasets.load, str(path)))
     entry = _new(folder, "npy", "x_train.npy")
     np.save(entry, arrays["x_train"])
     yield Sort("npy", entry, lambda: datasets.load(str(_zipped(entry, arrays))))
@@ -190,7 +191,7 @@ def _data(folder: Path) -> Iterator[Sort]:
         held = BytesIO()
         Image.fromarray(arrays["x_train"][0]).convert("RGB").save(held, format=form)
         path.write_bytes(held.getvalue())
-        yield Sort(form, path, lambda path=path: datasets.read_image(path))
+        yield Sort(form, path, partial(datasets.read_image, path))
     place = _new(folder, "idx", "train-images-idx3-ubyte")
     stems = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     for stem, array in zip(stems, _arrays().values(), strict=True):

@@ -20,7 +20,7 @@ def test_means_by_hand():
 
 def pooled(tables, counts):
     uploads = [Upload(0, {}, held, {"prototypes": table}) for table, held in zip(tables, counts, strict=True)]
-    means = means_of(uploads, "samples", "classes")
+    means = means_of(uploads, "samples", lambda name: "classes")
     return means.shared["prototypes"], means.counts
 
 

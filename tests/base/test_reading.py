@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rebafl import data as datasets
@@ -60,7 +61,7 @@ def test_a_file_that_is_replaced_by_a_pipe_while_it_is_opened(tmp_path, monkeypa
         read_toml,
         read_settings,
         lambda path: Trace(path=str(path)).present(3, 0, 1, "participation"),
-        lambda path: File(path=str(path), clients=3).split([0, 1, 2], 3, 0),
+        lambda path: File(path=str(path), clients=3).split(np.arange(3), 3, 0),
         lambda path: make_settings({"participation": {"kind": "trace", "path": str(path)}}).label,
         datasets.read_image,
         lambda path: datasets.load(str(path)),

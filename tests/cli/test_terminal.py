@@ -1,5 +1,6 @@
 """What others wrote is shown, and cannot act on the operator's terminal."""
 
+import importlib
 import io
 import logging
 
@@ -8,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
-from typer.testing import CliRunner
 
-from rebafl import cli
+from rebafl.base.errors import UserError
 from rebafl.base.words import printable
-from rebafl.cli import main, terminal
+from rebafl.cli import terminal
 from rebafl.cli.terminal import Display, PlainConsole, progress_bar, show_table
 from rebafl.federation.plain_log import as_plain
 from rebafl.runs.events import RoundLine
 from rebafl.runs.settings import make_settings
 
+main = importlib.import_module("rebafl.cli.main")  # the package has a function of that name
 ATTACK = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202ekcab\x08\x7f\udcff end"
 ACTIVE = "\x1b\x07\x9b\u202e\x08\x7f\udcff"
 
@@ -49,7 +50,9 @@ def test_a_console_shows_control_characters_and_keeps_its_own_colours():
     assert text.count(r"\x1b[2J\x1b]0;owned") == 2
 
 
-LINE = RoundLine(1, [0, 1], [], {0: ATTACK}, False, None, 0, 0, 50.0, 1.0, [0.5], 0.1, missing={1: ATTACK}, discarded=ATTACK)
+LINE = RoundLine(
+    1, [0, 1], [], {0: ATTACK}, False, None, 0, 0, 50.0, 1.0, [0.5], 0.1, missing={1: ATTACK}, discarded=ATTACK
+)
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_reasons_of_nodes_in_the_display_of_a_run(stderr, tmp_path):
 
 def test_errors_and_tables(stderr, monkeypatch, capsys):
     def fail():
-        raise cli.main.UserError(ATTACK)
+        raise UserError(ATTACK)
 
     with pytest.raises(SystemExit):
         main.main(fail)
@@ -81,14 +84,10 @@ def test_errors_and_tables(stderr, monkeypatch, capsys):
     assert not set(shown) & set(ACTIVE)
 
 
-def test_a_file_name_on_the_command_line(tmp_path):
-    result = CliRunner().invoke(cli.app, ["predict", str(tmp_path / "a\x1b[2Jb"), "x.png"])
-    assert isinstance(result.exception, main.UserError)
-
-
-def test_progress_still_moves_the_cursor(stderr):
+def test_progress_still_moves_the_cursor(monkeypatch):
     held = io.StringIO()
-    terminal.err = PlainConsole(file=held, force_terminal=True, width=80, legacy_windows=False)
+    console = PlainConsole(file=held, force_terminal=True, width=80, legacy_windows=False)
+    monkeypatch.setattr(terminal, "err", console)
     with progress_bar(disable=False) as progress:
         progress.add_task("job", total=2, facts="")
         progress.refresh()

@@ -75,7 +75,12 @@ def test_a_folder_that_unpacks_to_too_much(tmp_path, monkeypatch):
     assert datasets.load(str(tmp_path)).shape == (1, 2000, 2000)
     monkeypatch.setattr("rebafl.data.unpacked.FREE", 2**24)
     read = []
-    monkeypatch.setattr("rebafl.data.own.read_image", lambda path: read.append(path) or datasets.read_image(path))
+
+    def noted(path):
+        read.append(path)
+        return datasets.read_image(path)
+
+    monkeypatch.setattr("rebafl.data.own.read_image", noted)
     with pytest.raises(UserError, match="more than 100 times as many"):
         datasets.load(str(tmp_path))
     assert len(read) == 1

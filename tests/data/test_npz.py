@@ -4,6 +4,7 @@ import io
 import resource
 import struct
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def header(shape, descr="|u1"):
 
 
 def refusal(path):
-    with pytest.raises(UserError, match="cannot be read|unpacks to") as error:
+    with pytest.raises(UserError, match=r"cannot be read|unpacks to") as error:
         datasets.load(str(path))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -44,7 +45,7 @@ def refusal(path):
 
 
 def test_what_numpy_writes_is_read_as_numpy_reads_it(tmp_path):
-    arrays = {
+    arrays: dict[str, Any] = {
         "a": np.arange(12.0).reshape(3, 4).T,  # in the other order
         "b": np.array(["ein", "zwei"]),
         "c": np.array(5),

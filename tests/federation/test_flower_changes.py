@@ -11,7 +11,7 @@ import pytest
 from rebafl.base.config import read_toml
 from rebafl.base.errors import UserError
 from rebafl.federation import flower_changes
-from rebafl.federation.flower_changes import FLOWER, guarded, need_flower
+from rebafl.federation.flower_changes import FLOWER, MOST_WAITING, guarded, need_flower
 from support.paths import REPOSITORY
 
 SOURCE = REPOSITORY / "src" / "rebafl"
@@ -149,6 +149,47 @@ def test_a_node_cannot_send_requests_without_end(length):
     assert asked("/v1/fleet/push-object", "10.0.0.7", length=length) == 413
     assert asked("/v1/fleet/push-object", "127.0.0.1", length=length) == 413
     assert asked("/v1/runtime/push-object", "127.0.0.1", length=length) == 200  # the server's own app may
+
+
+def test_only_so_many_bytes_are_received_at_once():
+    """They are in memory before any key is checked. Small requests, and those of this machine, are always heard."""
+    size, statuses = 30 * 2**20, []
+
+    async def attack():
+        release = asyncio.Event()
+
+        async def application(scope, receive, send):
+            await release.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        serve = guarded(application)
+
+        async def ask(client, length):
+            async def keep(message):
+                if message["type"].endswith("start"):
+                    statuses.append((client, length, message["status"]))
+
+            headers = [(b"content-length", b"%d" % length)]
+            await serve(
+                {"type": "http", "path": "/v1/fleet/push-object", "client": (client, 1), "server": ("10.0.0.1", 9092),
+                 "headers": headers}, None, keep,
+            )  # fmt: skip
+
+        first = [asyncio.ensure_future(ask("10.0.0.7", size)) for _ in range(5)]
+        first += [asyncio.ensure_future(ask(f"10.0.1.{k}", size)) for k in range(30)]
+        first += [asyncio.ensure_future(ask(client, n)) for client, n in (("10.0.0.7", 100), ("127.0.0.1", size))]
+        await asyncio.sleep(0.01)
+        release.set()
+        await asyncio.gather(*first)
+        refused = [status for status in statuses if status[2] == 503]
+        assert [client for client, _, _ in refused].count("10.0.0.7") == 3
+        assert len(refused) == 35 - MOST_WAITING // size
+        assert {("10.0.0.7", 100, 200), ("127.0.0.1", size, 200)} <= set(statuses)
+        statuses.clear()
+        await ask("10.0.0.7", size)  # what was answered does not count any more
+        assert statuses == [("10.0.0.7", size, 200)]
+
+    asyncio.run(attack())
 
 
 def test_a_reply_is_announced_in_about_as_many_bytes_as_its_order():

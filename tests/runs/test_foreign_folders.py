@@ -1,4 +1,4 @@
-"""A folder that somebody else made: nothing that it names is imported unless the user says so, and it is whole or refused."""
+"""A folder that somebody else made: nothing that it names is imported unless the user says so; damage is refused."""
 
 import json
 import sys
@@ -136,15 +136,27 @@ def test_a_manifest_with_more_rounds_than_there_are_numbers(tmp_path, toy):
         record.rounds()
 
 
+@pytest.mark.parametrize("change", [{"accuracy": [5]}, {"accuracy": 1e308}, {"recall": [[1], [2]]}, {"recall": [True]}])
+def test_rounds_whose_scores_are_none(tmp_path, toy, change):
+    record = run_toy(tmp_path / "r", toy)
+    *others, last = (record.path / "rounds.jsonl").read_text().splitlines()
+    data = "\n".join([*others, json.dumps(json.loads(last) | change), ""]).encode()
+    (record.path / "rounds.jsonl").write_bytes(data)
+    path = record.path / "checkpoint" / "manifest.json"
+    manifest = unseal(path.read_bytes())[0] | {"bytes": len(data), "rounds": sha256(data)}
+    path.write_bytes(seal(json.dumps(manifest)))
+    with pytest.raises(UserError, match="no percentage"):
+        record.rounds()
+
+
 def test_fuzzed_files_end_in_a_sentence(tmp_path):
     """A short one of `tools/fuzz_files.py`."""
-    seen = []
+    seen: list[str] = []
     assert fuzz_files.fuzz(460, 7, tmp_path, seen.append) == []
     assert len(set(seen)) == 23
 
 
 def test_the_fuzzer_notices_a_traceback(tmp_path, monkeypatch):
-    monkeypatch.setattr("rebafl.data.npz.zipfile.ZipFile", lambda file: 1 / 0)
-    monkeypatch.setattr("rebafl.data.npz.UserError", KeyError)
+    monkeypatch.setattr("rebafl.data.own.read_npz", lambda path, wanted: 1 / 0)
     problems = fuzz_files.fuzz(23, 7, tmp_path)
     assert any("npz" in problem and "Traceback" in problem for problem in problems)

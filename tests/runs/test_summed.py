@@ -57,7 +57,7 @@ def test_the_decoded_means_are_the_aggregators(dtype, weight, withheld):
     made = [replace(upload, weight=1) if withheld else upload for upload in uploads(dtype)]
     sums = averages(weight)
     means, holders = sums.decoded(plain_sum(map(sums.encoded, made)), CLIENTS)
-    expected = means_of(made, weight, "classes")
+    expected = means_of(made, weight, lambda name: "classes")
     assert means.uploads == CLIENTS
     assert torch.equal(means.counts, expected.counts)
     assert holders.tolist() == [0] * CLASSES, "nobody asked"

@@ -14,6 +14,7 @@ from .feddyn import FedDyn
 from .fedlc import FedLC
 from .fedprox import FedProx
 from .fedrs import FedRS
+from .fedtrack import FedTrack
 from .interface import Algorithm
 from .label_smoothing import LabelSmoothing
 from .moon import Moon
@@ -37,6 +38,7 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             LabelSmoothing,
             BsmFedAvg,
             ReBaFL,
+            FedTrack,
         )
     },
     no_subclass(Algorithm),

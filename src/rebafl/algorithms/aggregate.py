@@ -8,7 +8,7 @@ algorithm that needs no more than that, are their `Means`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -162,19 +162,23 @@ def by_row(numbers: Tensor, table: Tensor) -> Tensor:
     return numbers.reshape(-1, *[1] * (table.dim() - 1))
 
 
-def means_of(uploads: Sequence[Upload], change: Weight, shared: Weight | None) -> Means:
+def means_of(uploads: Sequence[Upload], change: Weight, shared: Callable[[str], Weight | None]) -> Means:
     """The means of these uploads, weighted as said; without what is shared, if there is no weight for it."""
-    changes = _mean_of_all([upload.change for upload in uploads], uploads, change)
-    others = _mean_of_all([upload.shared for upload in uploads], uploads, shared) if shared else {}
-    return Means(changes, others, torch.stack([upload.counts for upload in uploads]).sum(0), len(uploads))
+    changes = [upload.change for upload in uploads]
+    extras = [upload.shared for upload in uploads]
+    weights = {name: weight for name in extras[0] if (weight := shared(name))}
+    return Means(
+        {name: _mean_of(name, changes, uploads, change) for name in changes[0]},
+        {name: _mean_of(name, extras, uploads, weight) for name, weight in weights.items()},
+        torch.stack([upload.counts for upload in uploads]).sum(0),
+        len(uploads),
+    )
 
 
-def _mean_of_all(tensors: Sequence[Mapping[str, Tensor]], uploads: Sequence[Upload], weight: Weight) -> Tensors:
+def _mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], uploads: Sequence[Upload], weight: Weight) -> Tensor:
     if weight == "classes":
-        counts = [upload.counts for upload in uploads]
-        return {name: class_weighted_mean([group[name] for group in tensors], counts) for name in tensors[0]}
-    weights = [upload.samples if weight == "samples" else 1.0 for upload in uploads]
-    return weighted_mean(tensors, weights)
+        return class_weighted_mean([group[name] for group in tensors], [upload.counts for upload in uploads])
+    return weighted_mean_of(name, tensors, [upload.samples if weight == "samples" else 1.0 for upload in uploads])
 
 
 def moved(weights: Tensors, change: Tensors, scale: float = 1.0) -> Tensors:

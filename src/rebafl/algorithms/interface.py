@@ -224,7 +224,11 @@ class Algorithm(ABC):
 
         Where this is replaced, the server must see each upload, and `protect.secagg` is refused.
         """
-        return self.next_server(server, means_of(uploads, self.change_weight, self.shared_weight), clients)
+        return self.next_server(server, means_of(uploads, self.change_weight, self.weight_of), clients)
+
+    def weight_of(self, shared: str) -> Weight | None:
+        """By what a tensor that is shared under this name is averaged for `next_server`; None: it is not."""
+        return self.shared_weight
 
     def next_server(self, server: Server, means: Means, clients: int) -> Server:
         """The next server, from the means of the uploads: all that is known where uploads are only summed."""

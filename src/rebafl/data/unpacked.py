@@ -1,4 +1,4 @@
-"""How much may a file hold once it is unpacked? As much as fits here, and not hundreds of times what it is on the disk."""
+"""How much may a file hold once it is unpacked? As much as fits here, and not hundreds of times its own size."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -60,6 +61,8 @@ FLEET = "/v1/fleet/"
 ORDERS, REPLIES = "/v1/runtime/push-messages", "/v1/fleet/push-messages"
 MOST_BYTES = 32 * 2**20  # of a node's request; Flower's nodes cut arrays into chunks of 5 MB
 SPARE_BYTES = 16 * 2**10  # by which a reply's announcement may be longer than twice the longest order's
+MOST_WAITING, MOST_OF_ONE = 512 * 2**20, 64 * 2**20  # bytes of large requests at once: of all, of one address
+LARGE = 64 * 2**10
 GUARD_SECONDS = 60.0  # within which the guard must be in place
 
 Scope = MutableMapping[str, Any]
@@ -74,12 +77,14 @@ def guarded(app: App) -> App:
     Flower serves three interfaces on one port. The Fleet API, for nodes, checks each request's signature; the others,
     which submit runs and add keys, do not authenticate anybody, so they are left to this machine. Flower also takes
     requests of any size, and a reply that announces some thousand objects would block its database for everybody. An
-    honest reply is announced in about as many bytes as the order it answers.
+    honest reply is announced in about as many bytes as the order it answers. Requests are in memory before anybody's
+    key is checked, so only so many bytes of them are received at the same time.
     """
     longest_order = 0
+    waiting: Counter[str] = Counter()  # bytes of large requests that are being received or answered, by address
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal longest_order
+        nonlocal longest_order, waiting
         path, length = scope.get("path", ""), content_length(scope)
         is_fleet = path.startswith(FLEET)
         most = 2 * longest_order + SPARE_BYTES if path == REPLIES else MOST_BYTES
@@ -88,7 +93,18 @@ def guarded(app: App) -> App:
         elif scope["type"] == "lifespan" or is_this_machine(scope) or is_fleet:
             if path == ORDERS:
                 longest_order = max(longest_order, length)
-            await app(scope, receive, send)
+            peer = (scope.get("client") or ("",))[0]
+            if length < LARGE or is_this_machine(scope):
+                await app(scope, receive, send)
+            elif waiting[peer] + length > MOST_OF_ONE or waiting.total() + length > MOST_WAITING:
+                await _refuse(send, 503, b"too much at once; try again")  # Flower's nodes do
+            else:
+                waiting[peer] += length
+                try:
+                    await app(scope, receive, send)
+                finally:
+                    waiting[peer] -= length
+                    waiting += Counter()  # without those that are done
         elif scope["type"] == "http":
             await _refuse(send, 403, b"only for nodes")
 

@@ -62,5 +62,7 @@ def _same(value: Any, stored: Any) -> bool:
     if isinstance(value, list):
         return isinstance(stored, list) and len(value) == len(stored) and all(map(_same, value, stored))
     if isinstance(value, float):
-        return stored is None if math.isnan(value) else isinstance(stored, float | int) and abs(value - stored) < 1e-6
+        if stored is None or math.isnan(value):
+            return math.isnan(value) and (stored is None or math.isnan(stored))
+        return isinstance(stored, float | int) and abs(value - stored) < 1e-6
     return bool(value == stored)

@@ -113,6 +113,9 @@ class RoundLine:
         """A line that was written. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
         values = unpacked(written)
         known = {name: values[name] for name in RoundLine.__dataclass_fields__ if name in values}
+        scores = [values["accuracy"], *(score for score in values["recall"] if score is not None)]
+        if not all(type(score) in (int, float) and 0 <= score <= 100 for score in scores):
+            raise ValueError("an accuracy or a recall is no percentage")
         for name in ("refused", "missing"):
             known[name] = {int(client): str(reason) for client, reason in known.get(name, {}).items()}
         others = {name.removesuffix(ACCURACY): value for name, value in values.items() if name.endswith(ACCURACY)}

@@ -136,10 +136,9 @@ def averages_of(algorithm: Algorithm, like: Upload, clients: int, most_samples: 
     """How uploads that look like this one are summed in a run of so many clients."""
     weights: dict[str, Weight] = dict.fromkeys(named(like.change, CHANGE), algorithm.change_weight)
     shapes = {name: tuple(tensor.shape) for name, tensor in named(like.change, CHANGE).items()}
-    if algorithm.shared_weight:
-        shared = named(like.shared, SHARED)
-        weights |= dict.fromkeys(shared, algorithm.shared_weight)
-        shapes |= {name: tuple(tensor.shape) for name, tensor in shared.items()}
+    for name, tensor in like.shared.items():
+        if weight := algorithm.weight_of(name):
+            weights[SHARED + name], shapes[SHARED + name] = weight, tuple(tensor.shape)
     return Averages(
         shapes,
         weights,

@@ -12,7 +12,6 @@ import torch
 
 from ..base.errors import UserError
 
-
 _set_threads = torch.set_num_threads
 _guard = threading.Lock()
 _inside = 0  # how many want one thread now
