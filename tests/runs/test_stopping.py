@@ -3,9 +3,12 @@
 import os
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from rebafl import UserError, simulate
+from rebafl import UserError, cli, make_settings, simulate
 from rebafl.base.files import is_locked, locked
+from rebafl.cli.terminal import run_shown
 from rebafl.runs.events import RoundLine
 from rebafl.runs.stopping import STOP, is_requested, request_stop, stopped_after
 from support.toy import TOY_SETTINGS, TinyNet, lines, quiet, run_toy, same_bits, weights
@@ -76,3 +79,13 @@ def test_a_damaged_request_is_none(tmp_path):
         (tmp_path / STOP).write_text(text)
         assert not is_requested(tmp_path)
         assert stopped_after(tmp_path) is None
+
+
+def test_the_command_and_what_the_stopped_run_says(tmp_path, toy, monkeypatch, capsys):
+    done = CliRunner().invoke(cli.app, ["stop", str(run_toy(tmp_path / "r", toy).path)])
+    assert "nothing to stop" in str(done.exception)
+    monkeypatch.setattr("rebafl.cli.terminal.simulate", lambda *args, **more: stopped_at(tmp_path / "s", toy, 2))
+    with pytest.raises(typer.Exit) as end:
+        run_shown(make_settings({"rounds": 6}), tmp_path / "s", silent=True, again="rebafl run out=s")
+    assert end.value.exit_code == 0
+    assert "Stopped on request after round 2 of 6. Resume with: rebafl run out=s" in capsys.readouterr().err
