@@ -39,7 +39,7 @@ def expected_survivors(lost):
     return tuple(masked) if len(left) >= 3 else None
 
 
-def check(lost):
+def check_sum(lost):
     terms = make_terms(CLIENTS, threshold=3)
     vectors = make_vectors(terms)
     if expected_survivors(lost) is None:
@@ -53,19 +53,19 @@ def check(lost):
 
 
 def test_the_exact_sum_without_dropouts():
-    check({})
+    check_sum({})
 
 
 @pytest.mark.parametrize("upwards", [True, False])
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_one_client_lost_at_each_stage(client, stage, upwards):
-    check({client: (stage, upwards)})
+    check_sum({client: (stage, upwards)})
 
 
 def test_two_clients_lost_at_all_pairs_of_stages_are_too_many():
     for (one, other), stages in product(combinations(CLIENTS, 2), product(STAGES, repeat=2)):
-        check({one: (stages[0], True), other: (stages[1], True)})
+        check_sum({one: (stages[0], True), other: (stages[1], True)})
 
 
 def test_each_subset_of_five_lost_at_each_stage():

@@ -27,7 +27,7 @@ from support.secagg import Paused, make_terms, make_vectors, pem, signing_key
 TERMS = make_terms((0, 1, 2, 3), threshold=3)
 
 
-def refuses(paused, message, reason, client=0):
+def check_refused(paused, message, reason, client=0):
     """This client does not answer; and then it answers nothing any more, not even what is right."""
     with pytest.raises(Abort, match=reason):
         paused.answer(client, message.to_bytes())
@@ -70,7 +70,7 @@ def forged(advert, key, **other):
 )
 def test_rosters_that_a_client_refuses(change, reason):
     paused, roster = changed_roster(change)
-    refuses(paused, roster, reason)
+    check_refused(paused, roster, reason)
 
 
 def test_deliveries_that_a_client_refuses():
@@ -84,9 +84,9 @@ def test_deliveries_that_a_client_refuses():
         delivery = Delivery.from_bytes(paused.sent[0])
         sealed = dict(delivery.sealed)
         change(sealed)
-        refuses(paused, replace(delivery, sealed=sealed), reason)
+        check_refused(paused, replace(delivery, sealed=sealed), reason)
     paused = Paused(TERMS, Stage.MASK)
-    refuses(paused, Delivery.from_bytes(paused.sent[1]), "for or from another client")
+    check_refused(paused, Delivery.from_bytes(paused.sent[1]), "for or from another client")
 
 
 def test_vectors_of_another_shape_or_type_are_not_masked():
@@ -108,7 +108,7 @@ LISTS = [
 
 @pytest.mark.parametrize(("survivors", "dropped", "reason"), LISTS)
 def test_lists_that_a_client_does_not_agree_to(survivors, dropped, reason):
-    refuses(Paused(TERMS, Stage.AGREE), Survivors(TERMS.tag, EVERYONE, survivors, dropped), reason)
+    check_refused(Paused(TERMS, Stage.AGREE), Survivors(TERMS.tag, EVERYONE, survivors, dropped), reason)
 
 
 def signatures(survivors, dropped, clients):
@@ -122,7 +122,7 @@ def signatures(survivors, dropped, clients):
 )
 def test_unmask_requests_with_other_lists_are_refused_even_if_signed(survivors, dropped, reason):
     signed = signatures(survivors, dropped, (1, 2, 3))
-    refuses(Paused(TERMS, Stage.UNMASK), UnmaskRequest(TERMS.tag, EVERYONE, survivors, dropped, signed), reason)
+    check_refused(Paused(TERMS, Stage.UNMASK), UnmaskRequest(TERMS.tag, EVERYONE, survivors, dropped, signed), reason)
 
 
 ALL = (0, 1, 2, 3)
@@ -139,7 +139,7 @@ ALL = (0, 1, 2, 3)
     ],
 )
 def test_unmask_requests_that_too_few_agreed_to_are_refused(signed, reason):
-    refuses(Paused(TERMS, Stage.UNMASK), UnmaskRequest(TERMS.tag, EVERYONE, ALL, (), signed), reason)
+    check_refused(Paused(TERMS, Stage.UNMASK), UnmaskRequest(TERMS.tag, EVERYONE, ALL, (), signed), reason)
 
 
 def test_a_second_unmask_request_is_refused():
