@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -186,6 +187,24 @@ def test_twenty_kills_while_logging_to_mlflow(tmp_path, toy, monkeypatch):
         wanted = [(line.round, numbers(line, toy.classes)[name]) for line in record.rounds()]
         assert sorted((metric.step, metric.value) for metric in history) == wanted, name
     assert log_run(record, "mlflow") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_a_kill_while_mlflow_makes_its_store_leaves_none_that_is_half_made(tmp_path, toy, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    record = run_toy(tmp_path / "r", toy, rounds=2)
+    whole = time.monotonic()
+    log_run(run_toy(tmp_path / "other" / "r", toy, rounds=2), "mlflow")  # imports it here, so that children need not
+    whole = time.monotonic() - whole
+    kills = [killed(lambda: log_run(record, "mlflow"), whole * part) for part in (0.1, 0.15, 0.2, 0.25, 0.3)]
+    assert any(kills)
+    log_run(record, "mlflow")
+    sink = Mlflow(About(record.path, {}, toy.classes, 0.0))
+    assert sorted(m.step for m in sink.client.get_metric_history(sink.run, "accuracy")) == [1, 2]
+    assert len(sink.client.search_runs([sink._experiment()])) == 1
+    assert sink.client.get_run(sink.run).data.params["rounds"] == "2"
+    assert list((tmp_path / "r" / "logs").iterdir()) == []
 
 
 @pytest.mark.slow

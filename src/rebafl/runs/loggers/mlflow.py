@@ -7,17 +7,16 @@ the same row.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
 
 from ..events import RoundLine
 from .sink import About, numbers
 
-if TYPE_CHECKING:
-    pass
-
 FILE, EXPERIMENT = "mlflow.db", "rebafl"
 TAG = "rebafl_directory"  # by it the run is found again
 LONGEST = 500  # letters of a parameter's value
+MOST = 100  # parameters that MLflow takes at once
 
 
 class Mlflow:
@@ -28,9 +27,9 @@ class Mlflow:
         from mlflow import MlflowClient
 
         self.about = about
-        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{about.path.resolve().parent / FILE}"
-        self.client = MlflowClient(tracking_uri=place)
+        self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or _own_store(about))
         self.run = self._found() or self._created()
+        self._describe()
 
     def rounds(self, committed: int) -> int:
         """Numbers of rounds that were rolled back stay there: MLflow cannot take single ones away."""
@@ -60,6 +59,36 @@ class Mlflow:
     def _created(self) -> str:
         where = str(self.about.path.resolve()).replace("'", "")
         run = self.client.create_run(self._experiment(), int(1000 * self.about.began), {TAG: where}, where)
-        for name, value in self.about.settings.items():
-            self.client.log_param(run.info.run_id, name, str(value)[:LONGEST])
         return str(run.info.run_id)
+
+    def _describe(self) -> None:
+        """The settings that do not stand there yet: all of a new run, or what a kill left out."""
+        from mlflow.entities import Param
+
+        known = self.client.get_run(self.run).data.params
+        missing = [
+            Param(name, str(value)[:LONGEST]) for name, value in self.about.settings.items() if name not in known
+        ]
+        for first in range(0, len(missing), MOST):
+            self.client.log_batch(self.run, params=missing[first : first + MOST])
+
+
+def _own_store(about: About) -> str:
+    """The file beside the run. MLflow cannot open one in whose making it was killed: it is made aside, then named."""
+    path = about.path.resolve().parent / FILE
+    if not path.exists():
+        about.folder.mkdir(parents=True, exist_ok=True)
+        aside = about.folder.resolve() / f"new-{FILE}"
+        for left in aside.parent.glob(f"{aside.name}*"):  # with the journal, if there is one
+            left.unlink()
+        _make_store(aside)
+        with suppress(FileExistsError):  # another run beside this one was faster
+            os.link(aside, path)
+        aside.unlink()
+    return f"sqlite:///{path}"
+
+
+def _make_store(path: Path) -> None:
+    from mlflow import MlflowClient
+
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
