@@ -151,6 +151,55 @@ def test_wandb_gets_each_round_once_after_a_kill(tmp_path, toy, monkeypatch):
     assert log_run(record, "wandb") == 0
 
 
+def killed(work, after):
+    """Do some work in a process of its own that is killed after so many seconds, wherever it is; was it?"""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the system ends us: nothing is tidied up
+        signal.setitimer(signal.ITIMER_REAL, after)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def kill_while_logging(path, toy, name, kills, longest):
+    """Killed again and again at random moments, then run a round further and undisturbed; the record."""
+    chance, done = random.Random(7), 0
+    while done < kills:
+        done += killed(lambda: run_toy(path, toy, rounds=5000, log=name), chance.uniform(0.3, 1.0) * longest)
+    return run_toy(path, toy, rounds=len(Record(path).rounds()) + 1, log=name)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_twenty_kills_while_logging_to_mlflow(tmp_path, toy, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_toy(tmp_path / "r", toy, rounds=1, log="mlflow")  # makes the store, which takes MLflow seconds
+    record = kill_while_logging(tmp_path / "r", toy, "mlflow", kills=20, longest=2.0)
+    sink = Mlflow(About(record.path, {}, toy.classes, 0.0))
+    assert len(sink.client.search_runs([sink._experiment()])) == 1
+    assert len(record.rounds()) > 20
+    for name in ("accuracy", "diversity", "clients/answered", "bytes/up"):
+        history = sink.client.get_metric_history(sink.run, name)
+        wanted = [(line.round, numbers(line, toy.classes)[name]) for line in record.rounds()]
+        assert sorted((metric.step, metric.value) for metric in history) == wanted, name
+    assert log_run(record, "mlflow") == 0
+
+
+@pytest.mark.slow
+def test_twenty_kills_while_logging_to_wandb(tmp_path, toy, monkeypatch):
+    """W&B's own process, which writes, outlives the killed one by a moment."""
+    for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    record = kill_while_logging(tmp_path / "r", toy, "wandb", kills=20, longest=5.0)
+    sink = Wandb(About(record.path, {}, toy.classes, 0.0))
+    assert len(list(record.path.glob("logs/wandb/*run-*/*.wandb"))) > 5, "too few got as far as writing"
+    assert sorted(sink.steps()) == [line.round for line in record.rounds()]
+    assert log_run(record, "wandb") == 0
+
+
 def test_a_wandb_file_that_was_torn_off_is_read_as_far_as_it_goes():
     def record(data, kind=1):
         return b"\0\0\0\0" + len(data).to_bytes(2, "little") + bytes([kind]) + data

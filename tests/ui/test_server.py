@@ -10,7 +10,7 @@ from rebafl import UserError
 from rebafl.ui.assets import STATIC
 from rebafl.ui.form import checked_words, form
 from rebafl.ui.guard import Guard
-from rebafl.ui.server import Views, _listener, application, need_ui
+from rebafl.ui.server import LINKED_POLICY, Views, _listener, application, need_ui
 from support.views import drawn_lines, written_run
 
 HOST = "127.0.0.1:8123"
@@ -158,6 +158,52 @@ def test_the_privacy_audits_page_is_linked_and_cannot_run_scripts(site, tmp_path
     assert answer.text == "<p>audit</p>"
     assert "script-src" not in answer.headers["content-security-policy"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+PAPER = """# Reproduction
+
+From [results](../results), [text](javascript:alert(1)) and [table1](#table1).
+
+| claim | evidence |
+| --- | --- |
+| <script>alert(1)</script> | a<br>b |
+
+<a id="table1"></a>
+
+![ours](figures/table1-quick.png)
+![theirs](figures/led-out.png)
+![above](../secret.png)
+![far](http://evil.example/x.png)
+"""
+
+
+def test_the_papers_page_is_linked_with_its_figures_and_nothing_else(site, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "r")
+    site.enter()
+    assert site.ask("runs").json()["paper"] is False
+    assert site.client.get("/paper").status_code == 404
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "table1-quick.png").write_bytes(b"picture")
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (tmp_path / "figures" / "led-out.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "reproduction.md").write_text(PAPER)
+    assert site.ask("runs").json()["paper"] is True
+    answer = site.client.get("/paper")
+    assert answer.headers["content-security-policy"] == LINKED_POLICY
+    assert re.findall(r'<img src="([^"]*)"', answer.text) == ["data:image/png;base64,cGljdHVyZQ==", "", "", ""]
+    assert re.findall(r'href="([^"]*)"', answer.text) == ["#table1"]
+    assert '<a id="table1"></a>' in answer.text
+    assert "<td>a<br>b</td>" in answer.text
+    assert "<script" not in answer.text
+    assert Browser(site.guard).get("/paper").status_code == 403, "it has no cookie"
+
+
+def test_the_papers_page_is_found_where_the_report_writes_it(site, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "docs").mkdir(parents=True)
+    (project / "docs" / "reproduction.md").write_text("# Ours")
+    monkeypatch.chdir(project)
+    assert "<h1>Ours</h1>" in site.enter().client.get("/paper").text
 
 
 def test_a_run_that_is_no_federation_has_no_nodes(site):

@@ -18,6 +18,7 @@ from .cells import STATES
 from .control import Control
 from .folder import Folder
 from .form import form
+from .paper_page import find_paper_page, paper_html
 from .run_view import LINKS, RunView
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ class Views:
         return view
 
     def runs(self, _: Plain) -> Any:
-        return {**self.folder.table(), "jobs": self.control.plain(), "home": str(self.control.home)}
+        around = {"home": str(self.control.home), "paper": self.paper_page() is not None}
+        return {**self.folder.table(), "jobs": self.control.plain(), **around}
+
+    def paper_page(self) -> Path | None:
+        return find_paper_page(self.folder.places)
 
     def run(self, asked: Plain) -> Any:
         view, first = self.view(asked["run"]), int(asked.get("since", 0))
@@ -122,11 +127,18 @@ def application(views: Views) -> Starlette:
             return PlainTextResponse("There is no such page.", 404)
         return HTMLResponse(path.read_bytes(), headers={"content-security-policy": LINKED_POLICY})
 
+    def paper(_: Request) -> Response:
+        path = views.paper_page()
+        if path is None:
+            return PlainTextResponse("There is no such page.", 404)
+        return HTMLResponse(paper_html(path), headers={"content-security-policy": LINKED_POLICY})
+
     routes = [
         Route("/", lambda request: HTMLResponse(page())),
         Route("/static/{name:path}", static),
         Route("/api/cells", _answering(cells)),
         Route("/page", _answering(linked)),
+        Route("/paper", _answering(paper)),
         *(_api(views, question, lock=True) for question in (views.runs, views.run, views.curves, views.prototypes)),
         *(_api(views, question, lock=False) for question in (views.form, views.nodes)),
         *(_api(views, change, lock=True) for change in (views.start, views.stop, views.resume)),

@@ -70,6 +70,18 @@
     return kept;
   };
 
+  // Each pixel gets the colour of the columns and rows that fall on it.
+  const paintBins = ({ c0, c1, r0, r1 }, width, height, colourOf) => {
+    const columns = c1 - c0, lines = r1 - r0, bw = Math.min(width, columns), bh = Math.min(height, lines);
+    const pixels = new Uint32Array(bw * bh);
+    for (let y = 0; y < bh; y += 1) for (let x = 0; x < bw; x += 1) {
+      const first = c0 + Math.floor((x * columns) / bw), last = Math.max(first + 1, c0 + Math.floor(((x + 1) * columns) / bw));
+      const top = r0 + Math.floor((y * lines) / bh), bottom = Math.max(top + 1, r0 + Math.floor(((y + 1) * lines) / bh));
+      pixels[y * bw + x] = colourOf(first, last, top, bottom);
+    }
+    return { pixels, bw, bh };
+  };
+
   // Each painter fills at most one pixel per cell and at least one cell per pixel; the canvas enlarges what is left.
   const painters = {
     cells(model, { c0, c1, r0, r1 }, width, height) {
@@ -102,13 +114,9 @@
       }
       return { pixels, bw, bh };
     },
-    bins(model, { c0, c1, r0, r1 }, width, height) {
+    bins(model, view, width, height) {
       const colours = RF.stateColours(), base = colours[model.idle];
-      const columns = c1 - c0, lines = r1 - r0, bw = Math.min(width, columns), bh = Math.min(height, lines);
-      const pixels = new Uint32Array(bw * bh);
-      for (let y = 0; y < bh; y += 1) for (let x = 0; x < bw; x += 1) {
-        const first = c0 + Math.floor((x * columns) / bw), last = Math.max(first + 1, c0 + Math.floor(((x + 1) * columns) / bw));
-        const top = r0 + Math.floor((y * lines) / bh), bottom = Math.max(top + 1, r0 + Math.floor(((y + 1) * lines) / bh));
+      return paintBins(view, width, height, (first, last, top, bottom) => {
         let sum = 0, state = 0;
         for (let c = first; c < last; c += 1) for (let r = top; r < bottom; r += 1) {
           const i = c * model.rows + r;
@@ -116,25 +124,19 @@
           if (SEVERITY[model.worst[i]] > SEVERITY[state]) state = model.worst[i];
         }
         const shade = mix(base, colours[ANSWERED], sum / 255 / ((last - first) * (bottom - top)));
-        pixels[y * bw + x] = pack(state ? mix(shade, colours[state], 0.5) : shade);
-      }
-      return { pixels, bw, bh };
+        return pack(state ? mix(shade, colours[state], 0.5) : shade);
+      });
     },
-    values(model, { c0, c1, r0, r1 }, width, height) {
+    values(model, view, width, height) {
       const ramp = RF.ramp(model.ramp), none = pack(RF.rgb(RF.css("--none")));
-      const columns = c1 - c0, lines = r1 - r0, bw = Math.min(width, columns), bh = Math.min(height, lines);
-      const pixels = new Uint32Array(bw * bh);
-      for (let y = 0; y < bh; y += 1) for (let x = 0; x < bw; x += 1) {
-        const first = c0 + Math.floor((x * columns) / bw), last = Math.max(first + 1, c0 + Math.floor(((x + 1) * columns) / bw));
-        const top = r0 + Math.floor((y * lines) / bh), bottom = Math.max(top + 1, r0 + Math.floor(((y + 1) * lines) / bh));
+      return paintBins(view, width, height, (first, last, top, bottom) => {
         let sum = 0, count = 0;
         for (let r = top; r < bottom; r += 1) for (let c = first; c < last; c += 1) {
           const value = model.value(r, c);
           if (value === value && value !== null) { sum += value; count += 1; }
         }
-        pixels[y * bw + x] = count ? ramp[Math.max(0, Math.min(255, Math.round((255 * sum) / count)))] : none;
-      }
-      return { pixels, bw, bh };
+        return count ? ramp[Math.max(0, Math.min(255, Math.round((255 * sum) / count)))] : none;
+      });
     },
   };
 

@@ -175,6 +175,7 @@
       <${Jobs} table=${table} />
       ${runs.length > 0 ? html`<${RF.Overlay} runs=${runs} place=${place} />` : table.runs.length > 0 && html`<p class="note hint">Choose runs in the table to lay their curves over each other.</p>`}
       <${Table} table=${table} place=${place} chosen=${chosen} onChosen=${choose} />
+      ${table.paper && html`<p class="note"><a href="/paper" target="_blank" rel="noopener">Open the paper's results, ours beside the printed ones</a></p>`}
       <${StartForm} onStarted=${() => again.current()} /></div>`;
   };
 })();
