@@ -1,10 +1,14 @@
 """Fixtures for tests of every folder."""
 
 import pytest
+from hypothesis import settings
 
 from rebafl import Data
 from rebafl.paper import items
 from support.toy import make_toy
+
+settings.register_profile("patient", deadline=None)  # how long an example takes says something about the machine only
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from .parts.look import look
 from .parts.membership import inferred
 from .parts.pictures import are_pictures, picture_steps, pictures_part
 from .parts.risk import kept_risk
-from .parts.stage import Stage
+from .parts.stage import PROTOTYPES, Stage
 from .parts.tracing import Tracing
 from .replay import Replay
 
@@ -76,8 +76,17 @@ def _result(stage: Stage, tools: list[Tool], to: Path | None) -> dict[str, Any]:
     parts["inversion"] = pictures_part(stage, tools, to) if tools else None
     parts["risk"] = kept_risk(stage, curves) if handed else None
     parts["verdicts"] = [verdict.plain() for verdict in stage.verdicts]
-    parts["missing"] = [] if tools else [NO_PICTURES]
+    parts["missing"] = [*([] if tools else [NO_PICTURES]), *_not_attacked(stage)]
     return parts
+
+
+def _not_attacked(stage: Stage) -> list[str]:
+    """What no attack looks at: what is shared besides prototypes, and members where there is nobody to compare with."""
+    shared = {name for scene in stage.scenes for upload in scene.uploads.values() for name in upload.shared}
+    others = sorted(shared - {PROTOTYPES})
+    named = [f"{', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which clients share besides"]
+    alone = ["members of classes without 20 public images"] if len(stage.pools) < stage.task.classes else []
+    return [*(named if others else []), *alone]
 
 
 def _facts(stage: Stage, non_members: int) -> dict[str, Any]:
