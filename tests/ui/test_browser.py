@@ -63,6 +63,7 @@ def folder(tmp_path_factory):
         written_run(root / f"seed-{seed}", drawn_lines(8, 25, seed), 8, rounds=25, seed=seed)
     bad = drawn_lines(4, 6)
     written_run(root / HOSTILE, bad, 4, rounds=6, classes=[HOSTILE, "</script>", *CLASSES[2:]])
+    (root / "reproduction.md").write_text("# Ours beside the printed\n\n<script>alert(1)</script>\n")
     return root
 
 
@@ -213,6 +214,15 @@ def test_the_table_is_filtered_and_sorted(opened):
     page.click("button.sort:has-text('best')")
     until(page, "location.hash.includes('down=1')")
     assert page.get_attribute("table.runs tbody tr", "data-run") != first
+
+
+def test_the_papers_results_open_from_the_table(opened):
+    page = opened()
+    with page.context.expect_page() as opening:
+        page.click("a[href='/paper']")
+    paper = opening.value
+    assert paper.inner_text("h1") == "Ours beside the printed"
+    assert paper.inner_text("p") == "<script>alert(1)</script>"
 
 
 def test_new_rounds_appear_by_themselves(opened, folder):
