@@ -72,6 +72,7 @@
     pen.restore();
   };
 
+  const WHOLE = [1, 2, 5].flatMap((n) => [1, 10, 100, 1e3, 1e4, 1e5].map((ten) => n * ten)).sort((a, b) => a - b); // no half rounds
   const axisStyle = (label, values) => ({
     label, labelSize: 18, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: RF.css("--soft"),
     grid: { stroke: RF.css("--line"), width: 1 }, ticks: { stroke: RF.css("--line"), width: 1 }, labelGap: 2, ...(values ? { values } : {}),
@@ -81,7 +82,7 @@
     width, height: props.height || 300, series, bands, legend: { show: false },
     scales: { x: { time: false }, y: { auto: true, range: props.range || ((u, low, high) => (low === high ? [low - 1, high + 1] : [low - (high - low) * 0.04, high + (high - low) * 0.08])) } },
     axes: [
-      { ...axisStyle(props.xLabel, props.xWords && ((u, ticks) => ticks.map(props.xWords))), size: 34 },
+      { ...axisStyle(props.xLabel, props.xWords && ((u, ticks) => ticks.map(props.xWords))), size: 34, ...(props.xLabel === "round" && { incrs: WHOLE }) },
       { ...axisStyle(props.yLabel, props.yWords && ((u, ticks) => ticks.map(props.yWords))), size: props.gutter || 52 },
     ],
     cursor: { drag: { x: true, y: false }, points: { show: series.length < 40 }, focus: { prox: 24 } },
