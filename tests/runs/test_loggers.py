@@ -207,21 +207,6 @@ def test_a_kill_while_mlflow_makes_its_store_leaves_none_that_is_half_made(tmp_p
     assert list((tmp_path / "r" / "logs").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_twenty_kills_while_logging_to_wandb(tmp_path, toy, monkeypatch):
-    """W&B's own process, which writes, outlives the killed one by a moment; what did not get there, `rebafl log` brings."""
-    for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    record = kill_while_logging(tmp_path / "r", toy, "wandb", kills=20, longest=5.0)
-    rounds = [line.round for line in record.rounds()]
-    sink = Wandb(About(record.path, {}, toy.classes, 0.0))
-    live = sorted(sink.steps())
-    assert live == rounds[: len(live)], "each once, and none left out in between"
-    log_run(record, "wandb")
-    assert sorted(sink.steps()) == rounds
-    assert log_run(record, "wandb") == 0
-
-
 def test_a_wandb_file_that_was_torn_off_is_read_as_far_as_it_goes():
     def record(data, kind=1):
         return b"\0\0\0\0" + len(data).to_bytes(2, "little") + bytes([kind]) + data
