@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rebafl import UserError, cli, make_settings
 from rebafl.runs.loggers import SINKS, Logs, chosen, log_run, need_loggers
-from rebafl.runs.loggers.mlflow import Mlflow
+from rebafl.runs.loggers.mlflow import Mlflow, _own_store
 from rebafl.runs.loggers.sink import About, numbers
 from rebafl.runs.loggers.tensorboard import NAME, TensorBoard
 from rebafl.runs.opening import roll_back
@@ -194,6 +194,19 @@ def test_a_kill_while_mlflow_makes_its_store_leaves_none_that_is_half_made(tmp_p
     assert len(sink.client.search_runs([sink._experiment()])) == 1
     assert sink.client.get_run(sink.run).data.params["rounds"] == "2"
     assert list((tmp_path / "r" / "logs").iterdir()) == []
+
+
+def test_mlflows_store_needs_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr("rebafl.runs.loggers.mlflow._make_store", lambda path: path.write_bytes(b"a store"))
+    about = About(tmp_path / "r", {}, ["a"], 0.0)
+    for _ in range(2):
+        assert _own_store(about) == f"sqlite:///{tmp_path / 'mlflow.db'}"
+        assert (tmp_path / "mlflow.db").read_bytes() == b"a store"
+        assert list(about.folder.iterdir()) == []
 
 
 def test_numbers_of_a_round():

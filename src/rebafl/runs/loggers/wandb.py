@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..events import RoundLine
+from ..record import run_name
 from .sink import About, numbers
 
 BEGIN = b":W&B" + (0xBEE1).to_bytes(2, "little") + b"\0"  # with which a file begins: name, mark and version
@@ -75,7 +76,7 @@ class Wandb:
         run = {
             "run_id": self.id,
             "project": "rebafl",
-            "display_name": self.about.path.resolve().name,
+            "display_name": run_name(self.about.path),
             "config": {"update": config},
             "start_time": {"seconds": int(self.about.began)},
         }
