@@ -150,7 +150,9 @@ def test_sweep_runs_a_grid_once_and_compares_it(tmp_path):
     assert {group["label"]: len(group["runs"]) for group in groups} == {"fedavg": 2, "rebafl": 2}
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rounds.jsonl")}
     assert len(files) == 4
-    assert "± " in inside("sweep", *words, "-q").output
+    assert inside("sweep", *words, "-q").output == ""
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert "± " in inside("sweep", *words).output
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert (tmp_path / "s" / "curves.png").exists()
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ..base.errors import UserError
 from ..data import check_name
-from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..report.comparison import comparison_json, comparison_table, paired_table
+from ..report.summary import group_runs, read_run
 from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
 from ..runs.simulate import OWN_MODEL
@@ -79,11 +80,13 @@ def sweep(
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
-    else:
+    elif not quiet:
         from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
 
         figures.draw_curves(groups, folder / "curves.png")
         show(comparison_table(groups))
+        if pairs := paired_table(groups, "last10"):
+            show(pairs)
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
 
 
