@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,7 @@ from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
 from ..runs.simulate import OWN_MODEL
 from ..runs.stopping import request_stop
-from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
+from ..runs.sweep import GridPoint, check_code, grid, run_at_once, run_on_ray
 from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
 from .words import Words, read_words, split_words
 
@@ -56,16 +58,32 @@ def run(
 
 
 def sweep(
-    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+    words: Words = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    accept_changes: AcceptChanges = False,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=0, help="Runs at a time, each on one core; 0: one per core.")
+    ] = 1,
 ) -> None:
     """Run every combination of several values and compare them.
 
     Killed or stopped, it is resumed by the same command; finished runs are not run again. Seeds become mean ± std.
     With `engine=ray`, runs are spread over a Ray cluster (`RAY_ADDRESS`, or one started here).
 
-    Example: `rebafl sweep dataset=fashion-mini partition.samples=300 algorithm=fedavg,rebafl seed=0,1,2 out=runs/s`
+    Examples:
+
+    * `rebafl sweep dataset=fashion-mini partition.samples=300 algorithm=fedavg,rebafl seed=0..4 out=runs/s`
+
+    * `rebafl sweep 'algorithm=fedavg,rebafl[mu=0.1,0.5]' seed=0..4 --at-once 0`  (mu for rebafl only; all cores)
     """
     base, rest, target = split_words(words or [])
+    if not base and not rest:
+        where = target or "runs/sweep"
+        raise UserError(
+            f"A sweep needs settings to combine, such as algorithm=fedavg,rebafl seed=0..4; what is in {where} is "
+            f"resumed by the words that started it, and shown by: rebafl compare {where}"
+        )
     folder = target or Path("runs/sweep")
     cells = grid(base, rest, folder)
     for cell in cells:
@@ -74,7 +92,12 @@ def sweep(
         check_code(cells)
     again = f"rebafl sweep {' '.join(words or [])}"
     if {cell.settings.engine for cell in cells} == {"ray"}:
-        _sweep_on_ray(cells, quiet or as_json, again, accept_changes)
+        ray = partial(run_on_ray, workers=cells[0].settings.workers, accept_changes=accept_changes)
+        _sweep_together(cells, ray, "on Ray", quiet or as_json, again)
+    elif at_once != 1:
+        quiet_say = (lambda text: None) if quiet or as_json or err.is_terminal else say
+        here = partial(run_at_once, processes=at_once, say=quiet_say, accept_changes=accept_changes)
+        _sweep_together(cells, here, "at once", quiet or as_json, again)
     else:
         _sweep_here(cells, quiet or as_json, again, accept_changes)
     groups = group_runs([read_run(cell.out) for cell in cells])
@@ -97,17 +120,28 @@ def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes
         run_shown(cell.settings, cell.out, silent, again, accept_changes)
 
 
-def _sweep_on_ray(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
-    with progress_bar(disable=silent or not err.is_terminal) as progress:
-        bar = progress.add_task(
-            f"{len(cells)} runs on Ray", total=sum(c.settings.rounds for c in cells), facts="rounds"
-        )
-        try:
-            workers = cells[0].settings.workers
-            run_on_ray(cells, workers, lambda done: progress.update(bar, completed=done), accept_changes)
-        except KeyboardInterrupt:
-            say(f"\nStopped; finished rounds are saved. Resume with: {again}")
-            raise typer.Exit(130) from None
+def _sweep_together(cells: list[GridPoint], run_all: Callable[..., None], where: str, silent: bool, again: str) -> None:
+    """Several runs at a time, under one progress bar."""
+    progress = progress_bar(disable=silent or not err.is_terminal)
+    total = sum(cell.settings.rounds for cell in cells)
+    bar = progress.add_task(f"{len(cells)} runs {where}", total=total, facts="rounds")
+
+    def listen(done: int) -> None:
+        progress.start()  # its thread must not be there when processes are forked
+        progress.update(bar, completed=done)
+
+    try:
+        run_all(cells, listen=listen)
+    except KeyboardInterrupt:
+        progress.stop()
+        say(f"\nStopped; finished rounds are saved. Resume with: {again}")
+        raise typer.Exit(130) from None
+    finally:
+        progress.stop()
+    unfinished = [cell for cell in cells if rounds_done(cell.out) < cell.settings.rounds]
+    if unfinished:
+        say(f"Stopped on request: {len(unfinished)} of {len(cells)} runs are not finished. Resume with: {again}")
+        raise typer.Exit
 
 
 def _report_run(record: Record, silent: bool, as_json: bool) -> None:

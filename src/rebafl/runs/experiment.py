@@ -54,7 +54,7 @@ class Experiment:
 
     def roster(self, round: int) -> Roster:
         s = self.settings
-        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
+        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed_of("dropout"), round)
 
     def first_server(self) -> Server:
         net = self.work.make_net()
@@ -79,7 +79,7 @@ class Experiment:
         net = self.work.make_net()
         load_weights(net, weights)
         client = self.work.client_of(SERVER, self.server_index, training, round)
-        with torch_stream(self.settings.seed, "layers", round, SERVER):
+        with torch_stream(self.work.seed, "layers", round, SERVER):
             fit(net, client, lambda trained: trained == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
@@ -90,7 +90,7 @@ def split_data(
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
     data = data or datasets.load(settings.dataset, say)
-    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
+    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed_of("split"))
     return data, split, _warnings(data, split)
 
 
@@ -98,10 +98,9 @@ def work_of(
     settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None, noise: NoiseSource = "seed"
 ) -> Work:
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
-    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
-    return Work(
-        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
-    )
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed_of("init"), model)
+    seed = settings.seed_of("order")
+    return Work(settings.algorithm, settings.training, data, split, seed, make, protect=settings.protect, noise=noise)
 
 
 def prepare(
@@ -129,7 +128,7 @@ def prepare(
         Task(len(data.classes), features, split.clients),
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
-        _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        _unheld(data, split, settings.algorithm.server_samples(), settings.seed_of("split")),
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now

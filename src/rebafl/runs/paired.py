@@ -7,9 +7,12 @@ Differences are taken to be normal: Student's t, which needs no package besides 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import TypeVar
+
+Seed = TypeVar("Seed")
 
 CONFIDENCE = 0.95
 FEWEST = 2  # seeds, below which nothing can be said of how much a difference varies
@@ -26,7 +29,7 @@ class Paired:
     p: float
 
 
-def paired(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Paired | None:
+def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> Paired | None:
     """Ours minus theirs, by seed; None where they have too few seeds in common."""
     common = [seed for seed in ours if seed in theirs]
     if len(common) < FEWEST:

@@ -106,7 +106,7 @@ def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs
     data = datasets.load(settings.dataset, log.info)
     if data.digest != order.data:
         raise UserError(f"{settings.dataset} on this node holds other data than on the server; make them the same.")
-    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
+    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed_of("split"))
     return data, split.indices(part)
 
 
