@@ -141,6 +141,11 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
     settings, server = experiment.settings, experiment.first_server()
     algorithm, protect = settings.algorithm, settings.protect
     shared, said = algorithm.shared_template(server), []
+    if protect.hides and (bare := algorithm.unprotected()):
+        raise UserError(
+            f"protect.{protect.hides} cannot cover {' and '.join(bare)}, which {algorithm.name} shares: choose another "
+            "algorithm, or protect.secagg."
+        )
     if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
         raise UserError(
             f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
