@@ -22,7 +22,7 @@ from ..runs.holdings import Holdings, read_holdings
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.progress import read_progress
 from ..runs.prototypes import read_prototypes
-from ..runs.record import Record, open_run
+from ..runs.record import Record, open_run, run_name
 from ..runs.settings import flatten
 from ..runs.stopping import is_requested, stopped_after
 from .cells import ANSWERED, Cells, cells_of, idle_state, presence
@@ -111,7 +111,7 @@ class RunView:
         now = read_progress(self.path) if state in ("running", "stopping") else None
         failure = self.path / FAILURE
         return {
-            "name": self.path.resolve().name,
+            "name": run_name(self.path),
             "path": str(self.path),
             "kind": "federation" if self.federated else "simulation",
             "state": state,
@@ -149,6 +149,7 @@ class RunView:
             "best_round": measures.best_round(accuracy),
             "last": accuracy[-1],
             "last_ten": measures.last_ten(accuracy),
+            "last_ten_name": measures.tail_name(len(accuracy)),
             "second_half": measures.second_half(accuracy),
         }
 
