@@ -280,4 +280,4 @@ def _check_continues(federation: LocalFederation, done: int, rounds: int, asked:
 
 
 def _coloured(word: str) -> str:
-    return {"alive": "[green]alive", "dead": "[red]dead"}.get(word, word)
+    return {"alive": "[green]alive", "left over": "[red]left over", "dead": "[red]dead"}.get(word, word)
