@@ -14,6 +14,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..algorithms.prototypes import PROTOTYPES
+from ..algorithms.robust import NoDefence
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
@@ -22,6 +23,7 @@ from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.participation import Roster, roster
 from ..population.partition import Indices, Split, split_by
+from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
 from ..training.loop import fit
@@ -100,7 +102,15 @@ def work_of(
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
     make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
     return Work(
-        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
+        settings.algorithm,
+        settings.training,
+        data,
+        split,
+        settings.seed,
+        make,
+        settings.attack.lies(split.clients, settings.seed),
+        settings.protect,
+        noise,
     )
 
 
@@ -115,6 +125,8 @@ def prepare(
 
     `noise` says where clients take theirs from, if the settings ask for any.
     """
+    if reason := undefended(settings):
+        raise UserError(reason)
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model, noise)
@@ -133,7 +145,7 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise)))
+    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise), *_liars(work)))
 
 
 def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
@@ -158,6 +170,35 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
             raise UserError(reason)
         said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
     return (*said, *claims(protect, shared, noise)) if protect.noisy else tuple(said)
+
+
+def undefended(settings: Settings) -> str:
+    """Why the defence that is asked for cannot be had in this run, or ''."""
+    algorithm, rule = settings.algorithm, KINDS["robust"].kind_of(type(settings.robust))
+    if isinstance(settings.robust, NoDefence):
+        return ""
+    if algorithm.needs_each_upload():
+        return (
+            f"robust={rule} takes the place of the mean, and algorithm={KINDS['algorithm'].kind_of(type(algorithm))} "
+            "replaces aggregate(), which takes none; give it next_server() instead, or use robust=none."
+        )
+    if settings.protect.secagg:
+        return (
+            f"robust={rule} compares the uploads of single clients, and with protect.secagg only their sum is known; "
+            "use robust=none, and protect.update_clip to have clients shorten their changes themselves."
+        )
+    if settings.protect.central_noise:
+        return (
+            f"protect.central_noise fits the mean of the changes, which robust={rule} is not; use robust=none, or "
+            "protect.update_noise."
+        )
+    return ""
+
+
+def _liars(work: Work) -> tuple[str, ...]:
+    who = sorted(work.outgoing.who) if isinstance(work.outgoing, Liars) else []
+    more = f" and {len(who) - 10} more" if len(who) > 10 else ""
+    return (f"For the attack of this simulation lie: clients {', '.join(map(str, who[:10]))}{more}.",) if who else ()
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -18,8 +18,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from .. import algorithms
+from ..algorithms import robust
 from ..algorithms.interface import Algorithm, Training
 from ..algorithms.rebafl import ReBaFL
+from ..algorithms.robust import Defence, NoDefence
 from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
@@ -29,6 +31,8 @@ from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
+from ..training import attacks
+from ..training.attacks import Attack, NoAttack
 from ..training.protections import Protections
 
 KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log")
@@ -95,6 +99,8 @@ class Settings:
     algorithm: Algorithm = ReBaFL()
     training: Training = Training()
     protect: Annotated[Protections, Added(before=Protections())] = Protections()
+    robust: Annotated[Defence, Added(before=NoDefence())] = NoDefence()
+    attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
@@ -144,6 +150,8 @@ _KINDS_OF: dict[Any, Kinds[Any]] = {
     Partition: partition.KINDS,
     Participation: participation.KINDS,
     Algorithm: algorithms.KINDS,
+    Defence: robust.KINDS,
+    Attack: attacks.KINDS,
 }
 KINDS = {name: _KINDS_OF[type_] for name, type_ in TYPES.items() if type_ in _KINDS_OF}
 """Of those sections whose keys depend on their kind, the kinds there are."""
