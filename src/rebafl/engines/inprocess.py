@@ -11,7 +11,7 @@ from ..base.tensors import Tensors
 from ..base.words import first_line
 from ..models.contract import load_weights
 from ..training.client_work import Work
-from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -32,10 +32,10 @@ class InProcess:
             else:
                 yield Outcome(client, _apart(upload), after)
 
-    def score(self, weights: Tensors) -> Score:
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score:
         load_weights(self.net, weights)
         data = self.work.data
-        return total([score_chunk(self.net, data, number) for number in range(chunks(data))])
+        return total([score_chunk(self.net, data, number, part) for number in range(chunks(data, part))])
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -21,6 +21,7 @@ from ..base.tensors import Tensors
 from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
+from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, roster
 from ..population.partition import Indices, Split, split_by
 from ..training.attacks import Liars
@@ -91,9 +92,18 @@ def split_data(
     settings: Settings, data: datasets.Data | None = None, say: Say = print
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
-    data = data or datasets.load(settings.dataset, say)
-    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
+    data, split = split_of(settings, data or datasets.load(settings.dataset, say))
     return data, split, _warnings(data, split)
+
+
+def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
+    """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
+    labels, classes = data.y_train.numpy(), len(data.classes)
+    if not settings.validation:
+        return data, split_by(settings.partition, labels, classes, settings.seed)
+    held = held_out(labels, classes, settings.validation, settings.seed)
+    split = split_rest(settings.partition, labels, classes, settings.seed, held)
+    return replace(data, validation=torch.from_numpy(held)), split
 
 
 def work_of(
@@ -127,6 +137,8 @@ def prepare(
     """
     if reason := undefended(settings):
         raise UserError(reason)
+    if settings.stop.kind != "never" and not settings.validation:
+        raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model, noise)
@@ -216,6 +228,8 @@ def _unheld(data: datasets.Data, split: Split, count: int, seed: int) -> Indices
     if count == 0:
         return np.zeros(0, dtype=np.int64)
     free = np.ones(len(split.labels), dtype=bool)
+    if data.validation is not None:
+        free[data.validation.numpy()] = False
     for client in range(split.clients):
         free[split.indices(client)] = False
         if client % 1000 == 999 and not free.any():

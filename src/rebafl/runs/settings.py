@@ -34,8 +34,9 @@ from ..population.partition import Partition, Pathological
 from ..training import attacks
 from ..training.attacks import Attack, NoAttack
 from ..training.protections import Protections
+from .early_stop import EarlyStop
 
-KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log")
+KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log", "stop")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
 
 LOGGERS = ("tensorboard", "mlflow", "wandb")
@@ -92,6 +93,11 @@ class Settings:
         Field(description="where else rounds are written: tensorboard, mlflow, wandb, with commas between"),
         Added(before=""),
     ] = ""
+    validation: Annotated[
+        float,
+        Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
+        Added(before=0.0),
+    ] = 0.0
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()
@@ -101,6 +107,7 @@ class Settings:
     protect: Annotated[Protections, Added(before=Protections())] = Protections()
     robust: Annotated[Defence, Added(before=NoDefence())] = NoDefence()
     attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
+    stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
