@@ -14,7 +14,7 @@ from ..data import check_name
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
 from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
-from ..runs.simulate import OWN_MODEL
+from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
 from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
@@ -72,10 +72,11 @@ def sweep(
     if not accept_changes:
         check_code(cells)
     again = f"rebafl sweep {' '.join(words or [])}"
+    untrained: list[str] = []
     if {cell.settings.engine for cell in cells} == {"ray"}:
         _sweep_on_ray(cells, quiet or as_json, again, accept_changes)
     else:
-        _sweep_here(cells, quiet or as_json, again, accept_changes)
+        untrained = _sweep_here(cells, quiet or as_json, again, accept_changes)
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
@@ -85,13 +86,21 @@ def sweep(
         figures.draw_curves(groups, folder / "curves.png")
         show(comparison_table(groups))
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
+    if untrained:
+        raise UserError(f"{len(untrained)} of {len(cells)} runs trained nothing, the first being {untrained[0]}")
 
 
-def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
+def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> list[str]:
+    """Run all; those that trained nothing do not stop the others, and are handed back."""
+    untrained = []
     for number, cell in enumerate(cells, 1):
         if not silent:
             say(f"[{number}/{len(cells)}] {cell.label}")
-        run_shown(cell.settings, cell.out, silent, again, accept_changes)
+        try:
+            run_shown(cell.settings, cell.out, silent, again, accept_changes)
+        except NothingLearned as error:
+            untrained.append(f"{cell.label}: {error}")
+    return untrained
 
 
 def _sweep_on_ray(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:

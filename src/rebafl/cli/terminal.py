@@ -26,6 +26,7 @@ from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
+from ..runs.tally import why_unchanged
 
 
 class PlainConsole(Console):
@@ -147,15 +148,6 @@ class Display:
         self._show()
         if not self.live:
             self.say(f"round {line.round}/{self.settings.rounds}  {self.accuracy}  {line.seconds} s")
-
-
-def why_unchanged(line: RoundLine) -> str:
-    """Why a round brought no new model."""
-    if line.discarded:
-        return f"the new model was discarded: {line.discarded}"
-    if refused := len(line.refused):
-        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
-    return "no upload arrived"
 
 
 def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:

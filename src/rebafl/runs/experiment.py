@@ -66,7 +66,13 @@ class Experiment:
         """What every upload looks like in names, shapes and types, and so in size."""
         algorithm = self.settings.algorithm
         counts = torch.zeros(self.task.classes, dtype=torch.int64)
-        return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
+        shared = checked_tensors(algorithm, "shared_template", algorithm.shared_template(server))
+        return Upload(-1, algorithm.uploaded(server.weights), counts, shared)
+
+    def expected_state(self, server: Server) -> Tensors:
+        """What every client's state looks like in names, shapes and types."""
+        algorithm = self.settings.algorithm
+        return checked_tensors(algorithm, "client_state_template", algorithm.client_state_template(server))
 
     def averages(self, server: Server, held: int = 0) -> Averages:
         """How uploads are summed; a client holds at most so many samples, 0: as many as the data set has."""

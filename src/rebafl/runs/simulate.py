@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms.aggregate import mismatch
-from ..algorithms.hooks import own_mistakes
+from ..algorithms.hooks import WHAT_NOW, own_mistakes
 from ..algorithms.interface import Server
 from ..base.errors import UserError
 from ..base.tensors import Tensors
@@ -26,8 +26,13 @@ from .record import Record
 from .rounds import Checks, Run
 from .settings import Settings, make_settings, resumed_settings
 from .stopping import forget_stop, honours_stop
+from .tally import why_nothing_was_learned
 
 OWN_MODEL = "python"
+
+
+class NothingLearned(UserError):
+    """All rounds were run, and the model is the one that the first began with."""
 
 
 def simulate(
@@ -59,7 +64,7 @@ def simulate(
         check_same(record, settings)
         server = open_record(record, experiment, accept_changes=accept_changes)
         if record.round >= settings.rounds:
-            return record
+            return _with_a_trained_model(record)
         with closing(
             start_engine(experiment.work, settings.engine, settings.workers)
         ) as engine:  # forks before any display starts
@@ -70,6 +75,15 @@ def simulate(
                 while record.round < settings.rounds and not honours_stop(record.path, record.round):
                     _round(run, listen)
                     logs.follow()
+    return record if record.round < settings.rounds else _with_a_trained_model(record)
+
+
+def _with_a_trained_model(record: Record) -> Record:
+    if reason := why_nothing_was_learned(record.rounds()):
+        raise NothingLearned(
+            f"{record.path}: none of {record.round} rounds brought a new model, so nothing was trained ({reason}); "
+            "put that right and start again in another out=DIRECTORY."
+        )
     return record
 
 
@@ -89,7 +103,7 @@ def _round(run: Run, listen: Listener) -> None:
             listen(ClientsTrained(done, len(clients)))
         if round.number == 1 and clients and len(round.failures) == len(clients):
             client, failure = next(iter(round.failures.items()))
-            raise UserError(f"Every client of the first round failed, client {client} with {failure}.")
+            raise UserError(f"Every client of the first round failed, client {client} with {failure}; {WHAT_NOW}.")
         line = round.close(who)
     listen(line)
 

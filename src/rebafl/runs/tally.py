@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .events import RoundLine
@@ -38,6 +38,24 @@ class Tally:
             "no update": "{} rounds without an update",
         }
         return ", ".join(phrases[title].format(count) for title, count in self.words().items())
+
+
+def why_unchanged(line: RoundLine) -> str:
+    """Why a round brought no new model."""
+    if line.discarded:
+        return f"the new model was discarded: {line.discarded}"
+    if refused := len(line.refused):
+        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
+    return "no upload arrived"
+
+
+def why_nothing_was_learned(lines: Sequence[RoundLine]) -> str:
+    """Why a run whose uploads arrived is where it began, or '' if some round brought a new model."""
+    if any(line.updated for line in lines) or not (answered := [line for line in lines if line.answered]):
+        return ""
+    last = answered[-1]
+    refused = next((f", client {client}'s as {reason}" for client, reason in last.refused.items()), "")
+    return f"round {last.round}: {why_unchanged(last)}{'' if last.discarded else refused}"
 
 
 def tally(lines: Iterable[RoundLine]) -> Tally:
