@@ -17,12 +17,16 @@ from ..runs.record import Record, open_run, rounds_done
 from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
-from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
+from .terminal import AcceptChanges, AsJson, Fresh, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
 from .words import Words, read_words, split_words
 
 
 def run(
-    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+    words: Words = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    accept_changes: AcceptChanges = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run an experiment, or resume one.
 
@@ -39,7 +43,9 @@ def run(
 
     * `rebafl run out=runs/a`  (resume)
 
-    * `rebafl run out=runs/a --accept-changes`  (resume although own code, algorithm=module:Class, was edited)
+    * `rebafl run out=runs/a --changed-code`  (resume although own code, algorithm=module:Class, was edited)
+
+    * `rebafl run out=runs/a --fresh`  (start it anew; what was there is moved aside)
 
     * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
     """
@@ -47,8 +53,8 @@ def run(
     silent = quiet or as_json
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; resume it with rebafl.simulate(…, out={str(target)!r}) there.")
-    before = rounds_done(target)
-    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes)
+    before = 0 if fresh else rounds_done(target)
+    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes, fresh)
     if before >= settings.rounds and not silent:
         say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)

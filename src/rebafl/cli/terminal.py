@@ -48,7 +48,13 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
 ]
 AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
+    bool,
+    typer.Option(
+        "--changed-code", "--accept-changes", help="Resume although own code was edited, or on another kind of bits."
+    ),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start anew: a run that OUT holds is moved aside, to OUT-before-1 and so on.")
 ]
 
 
@@ -150,11 +156,15 @@ class Display:
             self.say(f"round {line.round}/{self.settings.rounds}  {self.accuracy}  {line.seconds} s")
 
 
-def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
+def run_shown(
+    settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False, fresh: bool = False
+) -> Record:
     """Run with a display; Ctrl-C, or `rebafl stop` from elsewhere, says how to resume."""
     try:
         with Display(settings, target, silent) as display:
-            record = simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
+            record = simulate(
+                settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes, fresh=fresh
+            )
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None

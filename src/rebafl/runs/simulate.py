@@ -21,7 +21,7 @@ from ..training.resources import one_thread
 from .events import ClientsTrained, Listener, RunStarted, nobody
 from .experiment import prepare
 from .loggers import Logs, need_loggers
-from .opening import check_same, open_record
+from .opening import check_same, open_record, set_aside
 from .record import Record
 from .rounds import Checks, Run
 from .settings import Settings, make_settings, resumed_settings
@@ -43,23 +43,29 @@ def simulate(
     listen: Listener = nobody,
     say: Say = print,
     accept_changes: bool = False,
+    fresh: bool = False,
 ) -> Record:
     """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds or until `rebafl stop`.
 
     `data` (see `rebafl.from_torch`) and `model` (a callable that makes one) take the place of what
     `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
+    With `fresh` nothing is resumed: a run that the directory holds is moved aside.
     """
     record = Record(Path(out))
     if not isinstance(settings, Settings):
-        settings = resumed_settings(record.config(), settings) if record.begun else make_settings(settings)
+        resumes = record.begun and not fresh
+        settings = resumed_settings(record.config(), settings) if resumes else make_settings(settings)
     if data is not None:
         settings = replace(settings, dataset=data.name)
     if model is not None:
         settings = replace(settings, model=replace(settings.model, kind=OWN_MODEL))
-    check_same(record, settings)
+    if not fresh:
+        check_same(record, settings)
     need_loggers(settings.log)
     with one_thread(), own_mistakes(settings.algorithm):
         experiment = prepare(settings, data, model, say)
+    if fresh and (aside := set_aside(record)):
+        say(f"What {record.path} held is now in {aside}.")
     with record.locked(), one_thread(), own_mistakes(settings.algorithm):
         check_same(record, settings)
         server = open_record(record, experiment, accept_changes=accept_changes)
