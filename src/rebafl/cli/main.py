@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
+from ..base.words import debugging
 from . import bench, compare, data, federation, look, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
@@ -83,6 +85,8 @@ def main(run_app: Callable[[], Any] = app) -> None:
         err.print("Stopped.")
         sys.exit(130)
     except (UserError, OSError) as error:  # OSError: a closed pipe, a full disk under standard output
+        if debugging():
+            err.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,14 @@ from rich.text import Text
 from ..base.errors import UserError
 from ..data import check_name
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
+from ..runs.events import RoundLine
 from ..runs.opening import roll_back
 from ..runs.record import Record, open_run, rounds_done
 from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
-from .terminal import AcceptChanges, AsJson, Fresh, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
-from .words import Words, read_words, split_words
+from .terminal import AcceptChanges, AsJson, Debug, Fresh, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
+from .words import Words, need_settings_or_a_run, read_words, split_words
 
 
 def run(
@@ -27,6 +29,7 @@ def run(
     as_json: AsJson = False,
     accept_changes: AcceptChanges = False,
     fresh: Fresh = False,
+    debug: Debug = False,
 ) -> None:
     """Run an experiment, or resume one.
 
@@ -49,6 +52,7 @@ def run(
 
     * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
     """
+    need_settings_or_a_run(words or [])
     settings, target = read_words(words or [])
     silent = quiet or as_json
     if settings.model.kind == OWN_MODEL:
@@ -61,7 +65,11 @@ def run(
 
 
 def sweep(
-    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+    words: Words = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    accept_changes: AcceptChanges = False,
+    debug: Debug = False,
 ) -> None:
     """Run every combination of several values and compare them.
 
@@ -72,6 +80,11 @@ def sweep(
     """
     base, rest, target = split_words(words or [])
     folder = target or Path("runs/sweep")
+    if not base and not rest:
+        raise UserError(
+            f"A sweep needs settings to combine, such as algorithm=fedavg,rebafl seed=0,1; {folder} is resumed by "
+            "the words that it was started with, and shown by: rebafl compare RUN…"
+        )
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
@@ -124,11 +137,20 @@ def _sweep_on_ray(cells: list[GridPoint], silent: bool, again: str, accept_chang
 
 def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     finished = read_run(record.path)
+    if finished.tally.warning and silent:  # the table says it, too
+        say(f"Warning: {record.path}: {finished.tally.warning}{_first_refusal(finished.rounds)}")
     if as_json:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
         show(comparison_table(group_runs([finished])))
         out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
+
+
+def _first_refusal(rounds: Sequence[RoundLine]) -> str:
+    for line in rounds:
+        for client, reason in line.refused.items():
+            return f" The first: client {client} in round {line.round}, {reason}."
+    return ""
 
 
 def stop(runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")]) -> None:

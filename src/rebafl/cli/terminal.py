@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +22,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..base.words import printable
+from ..base.words import DEBUG, printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
@@ -52,6 +53,16 @@ AcceptChanges = Annotated[
     typer.Option(
         "--changed-code", "--accept-changes", help="Resume although own code was edited, or on another kind of bits."
     ),
+]
+
+
+def _debug(wanted: bool) -> None:
+    if wanted:
+        os.environ[DEBUG] = "1"  # workers inherit it
+
+
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=_debug, help="Show whole tracebacks of failures, those of clients too.")
 ]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Start anew: a run that OUT holds is moved aside, to OUT-before-1 and so on.")

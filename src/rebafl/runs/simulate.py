@@ -79,7 +79,7 @@ def simulate(
             listen(RunStarted(record.round, experiment.warnings))
             with Logs(record, settings.log, say) as logs:
                 while record.round < settings.rounds and not honours_stop(record.path, record.round):
-                    _round(run, listen)
+                    _round(run, listen, say)
                     logs.follow()
     return record if record.round < settings.rounds else _with_a_trained_model(record)
 
@@ -93,7 +93,7 @@ def _with_a_trained_model(record: Record) -> Record:
     return record
 
 
-def _round(run: Run, listen: Listener) -> None:
+def _round(run: Run, listen: Listener, say: Say) -> None:
     """One round: train, refuse what cannot be right, aggregate, score, commit."""
     who = run.roster()
     # A lost upload leaves no trace, not even at its client, whose state is rolled back: it need not be computed.
@@ -106,6 +106,8 @@ def _round(run: Run, listen: Listener) -> None:
         outcomes = run.engine.train(round.number, round.sent, clients, _states(run.record, round.state))
         for done, outcome in enumerate(outcomes, 1):
             round.take(outcome)
+            if outcome.traceback:
+                say(f"Round {round.number}, client {outcome.client}:\n{outcome.traceback}")
             listen(ClientsTrained(done, len(clients)))
         if round.number == 1 and clients and len(round.failures) == len(clients):
             client, failure = next(iter(round.failures.items()))

@@ -30,6 +30,15 @@ class Tally:
         }
         return {title: f"{count} of {total}" for title, (count, total) in counts.items() if count}
 
+    @property
+    def warning(self) -> str:
+        """A sentence if most of what clients did is not in the model, so that its accuracy says little; else ''."""
+        if 2 * self.refused > self.uploads:
+            return f"Most uploads were refused ({self.refused} of {self.uploads}): the model is that of the few others."
+        if 2 * self.rounds_without_update > self.rounds:
+            return f"Most rounds brought no new model ({self.rounds_without_update} of {self.rounds})."
+        return ""
+
     def __str__(self) -> str:
         """In one phrase; empty if nothing went wrong."""
         phrases = {
