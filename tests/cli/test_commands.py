@@ -238,3 +238,13 @@ def test_a_broken_trace_leaves_no_directory_behind(tmp_path):
             "run", *QUICK, "participation=trace", f"participation.path={tmp_path / 't.csv'}", f"out={tmp_path / 'a'}"
         )
     assert not (tmp_path / "a").exists()
+
+
+def test_the_version_is_said_without_importing_torch():
+    code = (
+        "import sys; sys.argv = ['rebafl', '--version']; import atexit; "
+        "atexit.register(lambda: print('torch' in sys.modules)); import rebafl"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert re.fullmatch(r"rebafl \d+\.\d+\.\d+\nFalse\n", done.stdout)
+    assert done.returncode == 0

@@ -200,7 +200,7 @@ def test_a_fresh_start_keeps_what_was_there_aside(own, tmp_path, toy):
     go(say=lambda text: None)
     before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     own(OWN + "# edited")
-    said = []
+    said: list[str] = []
     assert go(fresh=True, say=said.append).round == 2
     assert said == [f"What {out} held is now in {out}-before-1."]
     assert {path.name: path.read_bytes() for path in (tmp_path / "r-before-1").rglob("*") if path.is_file()} == before

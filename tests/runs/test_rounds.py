@@ -121,3 +121,14 @@ def test_a_round_that_ends_with_such_a_loss_is_not_taken(loss, before, usable):
 def test_without_a_bound_a_loss_must_only_be_finite():
     assert Checks(1).unusable(1e30, lambda: 1.0) == ""
     assert "would be nan" in Checks(1).unusable(math.nan, lambda: 1.0)
+
+
+def test_a_trace_that_is_shorter_than_the_run_is_warned_of(tmp_path, toy):
+    (tmp_path / "t.csv").write_text("client,round\n0,1\n1,2\n")
+    trace = {"kind": "trace", "path": str(tmp_path / "t.csv")}
+    short = run_toy(tmp_path / "s", toy, participation=trace, algorithm="fedavg")
+    (said,) = [text for text in short.environment()["warnings"] if "trace" in text]
+    assert said == "The trace of participation ends with round 2: in the rounds after it, up to 3, nobody is there."
+    assert [list(line.active) for line in short.rounds()] == [[0], [1], []]
+    enough = run_toy(tmp_path / "e", toy, participation=trace, algorithm="fedavg", rounds=2)
+    assert not [text for text in enough.environment()["warnings"] if "trace" in text]

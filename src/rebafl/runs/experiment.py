@@ -20,7 +20,7 @@ from ..base.tensors import Tensors
 from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
-from ..population.participation import Roster, roster
+from ..population.participation import Roster, Trace, roster
 from ..population.partition import Indices, Split, split_by
 from ..training.claims import claims
 from ..training.client_work import Work
@@ -29,6 +29,7 @@ from .origin import own_code
 from .settings import KINDS, Settings
 from .summed import Averages, averages_of, impossible
 
+TRACED = ("participation", "delivery")  # settings that may be traces
 SERVER = -1  # the server's own number where it trains like a client
 SECAGG_SIMULATED = (
     "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing, and "
@@ -139,7 +140,17 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise)))
+    return replace(experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise)))
+
+
+def _ended_traces(settings: Settings) -> list[str]:
+    """A trace that is shorter than the run leaves its last rounds empty."""
+    ends = {name: part.last_round() for name in TRACED if isinstance(part := getattr(settings, name), Trace)}
+    return [
+        f"The trace of {name} ends with round {last}: in the rounds after it, up to {settings.rounds}, nobody is there."
+        for name, last in ends.items()
+        if last < settings.rounds
+    ]
 
 
 def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
