@@ -5,6 +5,7 @@ What is named in `__all__` is for everyone; all else may change from version to 
 
 from .base import interrupts as interrupts  # first: Ctrl-C must not wait until torch is imported
 from .base import portable as portable  # then: it sets what torch reads when it computes for the first time
+from .base import quick as quick  # next: `rebafl --version` need not wait either
 
 # isort: split
 from .algorithms.aggregate import Upload, moved, weighted_mean

@@ -73,3 +73,8 @@ def test_tables_and_figures_show_the_seeds_that_all_methods_have(tmp_path):
         ("FedAvg", "11.00", "11.00", "0.00", "1"),
         ("ReBaFL", "11.00", "11.00", "0.00", "1"),
     ]
+    header, rows = tables(shown, always_printed=True)[0][1]
+    assert header[:3] == ("method", "best", "paper, at its scale")
+    assert [row[2] for row in rows] == [
+        f"{printed(item, 'cifar-10 m=20', method):.2f}" for method in ("FedAvg", "ReBaFL")
+    ]

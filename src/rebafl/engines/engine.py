@@ -14,12 +14,16 @@ from ..training.evaluate import Score, ScoredPart
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one client's round: an upload and a next state, or the reason why there is none."""
+    """What became of one client's round: an upload and a next state, or the reason why there is none.
+
+    `traceback` is the whole story of a failure, where it is wanted.
+    """
 
     client: int
     upload: Upload | None = None
     state: Tensors | None = None
     failure: str = ""
+    traceback: str = ""
 
 
 StateOf = Callable[[int], Tensors | None]

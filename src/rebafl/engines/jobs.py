@@ -14,7 +14,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.errors import UserError
 from ..base.tensors import Tensors, pack, unpack
-from ..base.words import first_line
+from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
@@ -55,7 +55,7 @@ class Runner:
             groups, note = unpack(message)
             return self._score(note) if note["do"] == "score" else self._train(groups, note)
         except Exception as error:  # one failed client must not stop the others
-            return failed(first_line(error))
+            return failed(failure(error), traceback_of(error))
 
     def _score(self, note: Mapping[str, Any]) -> bytes:
         load_weights(self.net, self.sent.weights)
@@ -91,8 +91,8 @@ class RemoteEngine(ABC):
         self.announce(pack({"weights": sent.weights, "extra": sent.extra}, {"unshared": list(sent.unshared)}))
         jobs = (Job(_train_message(client, round, state_of), client) for client in clients)
         for job, (groups, note) in self.run(jobs):
-            if failure := note.get("failure"):
-                yield Outcome(job.client, failure=str(failure))
+            if reason := note.get("failure"):
+                yield Outcome(job.client, failure=str(reason), traceback=str(note.get("traceback", "")))
                 continue
             upload = Upload(job.client, groups.get("change", {}), groups["counts"]["counts"], groups.get("shared", {}))
             yield Outcome(job.client, upload, groups.get("state", {}))
@@ -106,8 +106,8 @@ class RemoteEngine(ABC):
         )
         scores: dict[int, Score] = {}
         for _, (_, note) in self.run(jobs):
-            if failure := note.get("failure"):
-                raise UserError(f"The model cannot be scored ({failure}).")
+            if reason := note.get("failure"):
+                raise UserError(f"The model cannot be scored ({reason}).")
             scores |= {number: Score(tuple(c), tuple(t), loss) for number, c, t, loss in note["scores"]}
         return total([scores[number] for number in range(count)])
 
@@ -124,6 +124,6 @@ def _score_message(numbers: range, part: ScoredPart) -> Callable[[], bytes]:
     return lambda: pack({}, {"do": "score", "chunks": list(numbers), "part": part})
 
 
-def failed(reason: str) -> bytes:
+def failed(reason: str, traceback: str = "") -> bytes:
     """The reply of a job that could not be done."""
-    return pack({}, {"failure": reason})
+    return pack({}, {"failure": reason, "traceback": traceback})

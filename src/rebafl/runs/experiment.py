@@ -22,7 +22,7 @@ from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.holdout import held_out, split_rest
-from ..population.participation import Roster, roster
+from ..population.participation import Roster, Trace, roster
 from ..population.partition import Indices, Split, split_by
 from ..training.attacks import Liars
 from ..training.claims import claims
@@ -32,6 +32,7 @@ from .origin import own_code
 from .settings import KINDS, Settings
 from .summed import Averages, averages_of, impossible
 
+TRACED = ("participation", "delivery")  # settings that may be traces
 SERVER = -1  # the server's own number where it trains like a client
 SECAGG_SIMULATED = (
     "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing, and "
@@ -69,7 +70,13 @@ class Experiment:
         """What every upload looks like in names, shapes and types, and so in size."""
         algorithm = self.settings.algorithm
         counts = torch.zeros(self.task.classes, dtype=torch.int64)
-        return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
+        shared = checked_tensors(algorithm, "shared_template", algorithm.shared_template(server))
+        return Upload(-1, algorithm.uploaded(server.weights), counts, shared)
+
+    def expected_state(self, server: Server) -> Tensors:
+        """What every client's state looks like in names, shapes and types."""
+        algorithm = self.settings.algorithm
+        return checked_tensors(algorithm, "client_state_template", algorithm.client_state_template(server))
 
     def averages(self, server: Server, held: int = 0) -> Averages:
         """How uploads are summed; a client holds at most so many samples, 0: as many as the data set has."""
@@ -157,7 +164,17 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise), *_liars(work)))
+    return replace(experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise), *_liars(work)))
+
+
+def _ended_traces(settings: Settings) -> list[str]:
+    """A trace that is shorter than the run leaves its last rounds empty."""
+    ends = {name: part.last_round() for name in TRACED if isinstance(part := getattr(settings, name), Trace)}
+    return [
+        f"The trace of {name} ends with round {last}: in the rounds after it, up to {settings.rounds}, nobody is there."
+        for name, last in ends.items()
+        if last < settings.rounds
+    ]
 
 
 def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from functools import cache
 
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload, mismatch, refusal
-from ..algorithms.hooks import checked_tensors, checked_weights
+from ..algorithms.aggregate import Upload, mismatch, refusal, unlike
+from ..algorithms.hooks import SEE, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
@@ -145,9 +145,9 @@ class Round:
         extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
         self.sent = Sent(self.server.weights, extra)
         self.expected = run.experiment.expected_upload(self.server)
-        self.state = algorithm.client_state_template(self.server)
+        self.state = run.experiment.expected_state(self.server)
         self.progress = ProgressFile(self.record.path, self.number)
-        self.failures: dict[int, str] = {}
+        self.failures: dict[int, str] = {}  # clients that raised, or whose upload has another form than it must have
         self.stages: dict[str, int] = {}
         self.sum = Summed(run.averages, self.protect) if run.averages else None
         self._uploads: dict[int, Upload] = {}
@@ -165,6 +165,8 @@ class Round:
             self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
         elif reason := self._refusal(outcome.upload, outcome.state or {}) or self._keep(outcome.upload):
             self._refused[outcome.client] = reason
+            if self._malformed(outcome.upload, outcome.state or {}):
+                self.failures[outcome.client] = f"{reason} ({SEE})"
         elif outcome.state:
             self.record.keep_state(outcome.client, outcome.state)
 
@@ -197,6 +199,11 @@ class Round:
             return objection
         reason = mismatch(state, self.state) if self.checks.states else None
         return f"next state: {reason}" if reason else None
+
+    def _malformed(self, upload: Upload, state: Tensors) -> bool:
+        """Is it the form that is wrong, names, shapes or types, as it would be in every round?"""
+        pairs = ((upload.change, self.expected.change), (upload.shared, self.expected.shared), (state, self.state))
+        return any(unlike(tensors, like) for tensors, like in pairs[: 3 if self.checks.states else 2])
 
     @property
     def uploads(self) -> list[Upload]:
