@@ -35,7 +35,8 @@ def test_prototypes_can_be_added(tmp_path, toy):
     added = run_toy(tmp_path / "a", toy, algorithm={"kind": "fedtrack", "mu": 0.5})
     bare = run_toy(tmp_path / "b", toy, algorithm="fedtrack")
     assert not same_bits(weights(added), weights(bare))
-    assert "prototypes" in added.server()["state"] and "prototypes" not in bare.server()["state"]
+    assert "prototypes" in added.server()["state"]
+    assert "prototypes" not in bare.server()["state"]
 
 
 @pytest.mark.parametrize(
