@@ -316,5 +316,6 @@ def test_section_names_stand_once():
         "protect",
         "robust",
         "attack",
+        "stop",
     )
     assert make_settings({}) == Settings()
