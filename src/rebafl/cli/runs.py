@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,17 +15,24 @@ from ..base.errors import UserError
 from ..data import check_name
 from ..report.comparison import comparison_json, comparison_table, paired_table
 from ..report.summary import group_runs, read_run
+from ..runs.events import RoundLine
+from ..runs.measures import best_round
 from ..runs.opening import roll_back
-from ..runs.record import Record, open_run, rounds_done
-from ..runs.simulate import OWN_MODEL
-from ..runs.stopping import request_stop
+from ..runs.record import Record, open_run, rounds_done, validation_of
+from ..runs.simulate import OWN_MODEL, NothingLearned
+from ..runs.stopping import request_stop, stopped_after
 from ..runs.sweep import GridPoint, check_code, grid, run_at_once, run_on_ray
-from .terminal import AcceptChanges, AsJson, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
-from .words import Words, read_words, split_words
+from .terminal import AcceptChanges, AsJson, Debug, Fresh, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
+from .words import Words, need_settings_or_a_run, read_words, split_words
 
 
 def run(
-    words: Words = None, quiet: Quiet = False, as_json: AsJson = False, accept_changes: AcceptChanges = False
+    words: Words = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    accept_changes: AcceptChanges = False,
+    fresh: Fresh = False,
+    debug: Debug = False,
 ) -> None:
     """Run an experiment, or resume one.
 
@@ -42,16 +49,19 @@ def run(
 
     * `rebafl run out=runs/a`  (resume)
 
-    * `rebafl run out=runs/a --accept-changes`  (resume although own code, algorithm=module:Class, was edited)
+    * `rebafl run out=runs/a --changed-code`  (resume although own code, algorithm=module:Class, was edited)
+
+    * `rebafl run out=runs/a --fresh`  (start it anew; what was there is moved aside)
 
     * `rebafl run dropout=lost delivery=markov delivery.leave=0.1`  (uploads get lost)
     """
+    need_settings_or_a_run(words or [])
     settings, target = read_words(words or [])
     silent = quiet or as_json
     if settings.model.kind == OWN_MODEL:
         raise UserError(f"{target} was run from Python; resume it with rebafl.simulate(…, out={str(target)!r}) there.")
-    before = rounds_done(target)
-    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes)
+    before = 0 if fresh else rounds_done(target)
+    record = run_shown(settings, target, silent, f"rebafl run out={target}", accept_changes, fresh)
     if before >= settings.rounds and not silent:
         say(f"It was finished already: {before} rounds. rounds={before + 50} would go further.")
     _report_run(record, silent, as_json)
@@ -65,6 +75,7 @@ def sweep(
     at_once: Annotated[
         int, typer.Option("--at-once", min=0, help="Runs at a time, each on one core; 0: one per core.")
     ] = 1,
+    debug: Debug = False,
 ) -> None:
     """Run every combination of several values and compare them.
 
@@ -91,6 +102,7 @@ def sweep(
     if not accept_changes:
         check_code(cells)
     again = f"rebafl sweep {' '.join(words or [])}"
+    untrained: list[str] = []
     if {cell.settings.engine for cell in cells} == {"ray"}:
         ray = partial(run_on_ray, workers=cells[0].settings.workers, accept_changes=accept_changes)
         _sweep_together(cells, ray, "on Ray", quiet or as_json, again)
@@ -99,7 +111,7 @@ def sweep(
         here = partial(run_at_once, processes=at_once, say=quiet_say, accept_changes=accept_changes)
         _sweep_together(cells, here, "at once", quiet or as_json, again)
     else:
-        _sweep_here(cells, quiet or as_json, again, accept_changes)
+        untrained = _sweep_here(cells, quiet or as_json, again, accept_changes)
     groups = group_runs([read_run(cell.out) for cell in cells])
     if as_json:
         print(json.dumps(comparison_json(groups)))
@@ -111,13 +123,21 @@ def sweep(
         if pairs := paired_table(groups, "last10"):
             show(pairs)
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
+    if untrained:
+        raise UserError(f"{len(untrained)} of {len(cells)} runs trained nothing, the first being {untrained[0]}")
 
 
-def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> None:
+def _sweep_here(cells: list[GridPoint], silent: bool, again: str, accept_changes: bool) -> list[str]:
+    """Run all; those that trained nothing do not stop the others, and are handed back."""
+    untrained = []
     for number, cell in enumerate(cells, 1):
         if not silent:
             say(f"[{number}/{len(cells)}] {cell.label}")
-        run_shown(cell.settings, cell.out, silent, again, accept_changes)
+        try:
+            run_shown(cell.settings, cell.out, silent, again, accept_changes)
+        except NothingLearned as error:
+            untrained.append(f"{cell.label}: {error}")
+    return untrained
 
 
 def _sweep_together(cells: list[GridPoint], run_all: Callable[..., None], where: str, silent: bool, again: str) -> None:
@@ -138,19 +158,33 @@ def _sweep_together(cells: list[GridPoint], run_all: Callable[..., None], where:
         raise typer.Exit(130) from None
     finally:
         progress.stop()
-    unfinished = [cell for cell in cells if rounds_done(cell.out) < cell.settings.rounds]
-    if unfinished:
-        say(f"Stopped on request: {len(unfinished)} of {len(cells)} runs are not finished. Resume with: {again}")
+    if stopped := sum(stopped_after(cell.out) is not None for cell in cells):
+        say(f"Stopped on request: {stopped} of {len(cells)} runs are not finished. Resume with: {again}")
         raise typer.Exit
 
 
 def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     finished = read_run(record.path)
+    if finished.tally.warning and silent:  # the table says it, too
+        say(f"Warning: {record.path}: {finished.tally.warning}{_first_refusal(finished.rounds)}")
     if as_json:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
         show(comparison_table(group_runs([finished])))
+        if validation := validation_of(lines := record.rounds()):
+            best = lines[best_round(validation) - 1]
+            out.print(
+                f"Best on the validation part: round {best.round}, with {best.accuracy:.2f} % on the test set; "
+                f"rebafl export --best writes that model."
+            )
         out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
+
+
+def _first_refusal(rounds: Sequence[RoundLine]) -> str:
+    for line in rounds:
+        for client, reason in line.refused.items():
+            return f" The first: client {client} in round {line.round}, {reason}."
+    return ""
 
 
 def stop(runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")]) -> None:

@@ -45,15 +45,17 @@ class Column:
 def comparison_table(groups: Sequence[Group], to: float | None = None) -> Table:
     """One row per group; with `to`, what it took to reach so many percent."""
     columns = _columns(groups, to)
-    notes = " ".join(dict.fromkeys([NOTE, *(column.note for column in columns if column.note)]))
-    table = Table(box=box.SIMPLE_HEAD, caption=notes, caption_justify="left")
+    notes = [NOTE, *(column.note for column in columns if column.note)]
+    notes += [f"WARNING, {escape(group.label)}: {group.tally.warning}" for group in groups if group.tally.warning]
+    table = Table(box=box.SIMPLE_HEAD, caption=" ".join(dict.fromkeys(notes)), caption_justify="left")
     table.add_column("run", min_width=14, max_width=50, overflow="fold")
     for column in columns:
         table.add_column(column.title, justify="right", no_wrap=True)
     highest = max(groups, key=lambda group: group.over_seeds("last10_mean")[0])
     for group in groups:
         bold = "bold" if len(groups) > 1 and group is highest else ""
-        table.add_row(escape(group.label), *(column.cell(group) for column in columns), style=bold)
+        style = f"{bold} {'red' if group.tally.warning else ''}".strip()
+        table.add_row(escape(group.label), *(column.cell(group) for column in columns), style=style)
     return table
 
 

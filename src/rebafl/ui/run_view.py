@@ -24,7 +24,7 @@ from ..runs.progress import read_progress
 from ..runs.prototypes import read_prototypes
 from ..runs.record import Record, open_run, run_name
 from ..runs.settings import flatten
-from ..runs.stopping import is_requested, stopped_after
+from ..runs.stopping import is_requested, plateau_after, stopped_after
 from .cells import ANSWERED, Cells, cells_of, idle_state, presence
 
 State = Literal["running", "stopping", "stopped", "finished", "interrupted", "failed"]
@@ -39,7 +39,7 @@ def state_of(path: Path, done: int, rounds: int) -> State:
     """Is somebody working on this run, and if not, why not?"""
     if is_locked(path):
         return "stopping" if is_requested(path) else "running"
-    if done >= rounds:
+    if done >= rounds or plateau_after(path) is not None:
         return "finished"
     if stopped_after(path) is not None:
         return "stopped"
