@@ -88,7 +88,7 @@ class Folder:
         try:
             config, scan = self.config(name), self.scan(name)
             accuracy, rounds = list(scan.curves["accuracy"]), int(config["rounds"])
-            state = state_of(path, scan.rounds, rounds)
+            state, every = state_of(path, scan.rounds, rounds), int(config.get("evaluate.every", 1))
             return {
                 "name": name,
                 "state": state,
@@ -97,7 +97,7 @@ class Folder:
                 "left": seconds_left(state, scan.curves["seconds"], rounds),
                 "best": measures.best(accuracy) if accuracy else None,
                 "last": accuracy[-1] if accuracy else None,
-                "second_half": measures.second_half(accuracy) if accuracy else None,
+                "second_half": measures.second_half(measures.scored(accuracy, every)) if accuracy else None,
                 "changed": (path / "checkpoint" / MANIFEST).stat().st_mtime,
                 "problem": "",
                 "settings": config,
