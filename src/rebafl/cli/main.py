@@ -16,7 +16,21 @@ from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
-from . import bench, compare, completion, data, federation, look, models, paper, privacy, runs, settings, verify
+from . import (
+    bench,
+    compare,
+    completion,
+    data,
+    federation,
+    listing,
+    look,
+    models,
+    paper,
+    privacy,
+    runs,
+    settings,
+    verify,
+)
 from .terminal import HELP, err, say
 
 
@@ -55,6 +69,8 @@ for command in (
     runs.sweep,
     runs.stop,
     runs.rollback,
+    listing.runs,
+    listing.tag,
     compare.compare,
     look.ui,
     look.report,
