@@ -317,5 +317,6 @@ def test_section_names_stand_once():
         "robust",
         "attack",
         "stop",
+        "seeds",
     )
     assert make_settings({}) == Settings()
