@@ -38,6 +38,7 @@ NEUTRAL = {
     "fedrs": {"alpha": 1.0},
     "label-smoothing": {"smoothing": 0.0},
     "fedavgm": {"beta": 0.0},
+    "fedhbm": {"beta": 0.0},
 }
 
 

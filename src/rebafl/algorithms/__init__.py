@@ -12,6 +12,7 @@ from .fedavg_ft import FedAvgFT
 from .fedavgm import FedAvgM
 from .fedbabu import FedBABU
 from .feddyn import FedDyn
+from .fedhbm import FedHBM
 from .fedlc import FedLC
 from .fedprox import FedProx
 from .fedrs import FedRS
@@ -39,6 +40,7 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             LabelSmoothing,
             BsmFedAvg,
             FedAvgM,
+            FedHBM,
             ReBaFL,
             FedTrack,
         )
