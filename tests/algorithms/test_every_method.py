@@ -39,6 +39,7 @@ NEUTRAL = {
     "label-smoothing": {"smoothing": 0.0},
     "fedavgm": {"beta": 0.0},
     "fedhbm": {"beta": 0.0},
+    "fedntd": {"beta": 0.0},
 }
 
 

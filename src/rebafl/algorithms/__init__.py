@@ -14,6 +14,7 @@ from .fedbabu import FedBABU
 from .feddyn import FedDyn
 from .fedhbm import FedHBM
 from .fedlc import FedLC
+from .fedntd import FedNTD
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedtrack import FedTrack
@@ -41,6 +42,7 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             BsmFedAvg,
             FedAvgM,
             FedHBM,
+            FedNTD,
             ReBaFL,
             FedTrack,
         )
