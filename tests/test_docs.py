@@ -69,6 +69,19 @@ def test_the_own_algorithm_of_the_documents_runs_and_resumes(example, tmp_path, 
     assert not same_bits(weights(whole), weights(run_toy(tmp_path / "f", toy, algorithm="fedavg", rounds=4)))
 
 
+def test_the_own_algorithm_on_the_server_of_the_documents_runs(tmp_path, toy, monkeypatch):
+    (code,) = re.findall(r"```python\n# heavy.py\n(.+?)```", (DOCS / "own-algorithm.md").read_text(), re.DOTALL)
+    (tmp_path / "heavy.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    heavy = run_toy(tmp_path / "h", toy, algorithm={"kind": "heavy:HeavyServer", "beta": 0.5})
+    plain = run_toy(tmp_path / "p", toy, algorithm={"kind": "heavy:HeavyServer", "beta": 0.0})
+    sys.modules.pop("heavy")
+    average = run_toy(tmp_path / "f", toy, algorithm="fedavg")
+    assert same_bits(weights(plain), weights(average)), "without momentum it is FedAvg"
+    assert not same_bits(weights(heavy), weights(average))
+    assert all(line.updated for line in heavy.rounds())
+
+
 def test_what_is_no_algorithm_is_refused():
     for name in ("math:pi", "nowhere:X", "rebafl.algorithms.interface:Nothing"):
         with pytest.raises(UserError, match="algorithm"):

@@ -110,6 +110,9 @@ def test_wrong_input_is_exit_code_2_and_no_traceback(tmp_path, words):
         (["run", "model=mlpp", "dataset=fashion-mini"], "did you mean 'mlp'"),
         (["run", "out=", "dataset=fashion-mini"], "out must be"),
         (["partition", "dataset=fashion-mini", "partition=even", "partition.clients=3"], "cannot share"),
+        (["run", "out=runs/typo"], r"no run in runs/typo to resume.*dataset=fashion-mini rounds=20 out=runs/typo"),
+        (["run", "out=runs/typo", "rounds=300"], "no run in runs/typo to resume"),
+        (["sweep", "out=runs/s"], "A sweep needs settings to combine"),
         (["predict", "nowhere", "x.png"], "holds no run"),
         (["export", "nowhere"], "holds no run"),
     ],
@@ -235,3 +238,13 @@ def test_a_broken_trace_leaves_no_directory_behind(tmp_path):
             "run", *QUICK, "participation=trace", f"participation.path={tmp_path / 't.csv'}", f"out={tmp_path / 'a'}"
         )
     assert not (tmp_path / "a").exists()
+
+
+def test_the_version_is_said_without_importing_torch():
+    code = (
+        "import sys; sys.argv = ['rebafl', '--version']; import atexit; "
+        "atexit.register(lambda: print('torch' in sys.modules)); import rebafl"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert re.fullmatch(r"rebafl \d+\.\d+\.\d+\nFalse\n", done.stdout)
+    assert done.returncode == 0

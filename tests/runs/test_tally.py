@@ -34,6 +34,32 @@ def test_counted_by_hand():
     assert str(Tally(rounds=9, uploads=50)) == ""
 
 
+def test_numbers_that_say_little_are_warned_of():
+    assert tally(LINES).warning.startswith("Most uploads were refused (3 of 4)")
+    assert tally(LINES[:1]).warning == "", "half is not most"
+    assert tally(LINES[1:2] * 2 + LINES[:1]).warning == "Most rounds brought no new model (2 of 3)."
+    assert Tally().warning == ""
+
+
+@pytest.mark.parametrize("words", [(), ("-q",), ("--json",)])
+def test_a_run_most_of_whose_uploads_were_refused_says_so_at_the_end(tmp_path, monkeypatch, words):
+    monkeypatch.setitem(KINDS, "spoilt", Spoilt)
+    settings = [
+        "dataset=fashion-mini",
+        "partition.clients=3",
+        "partition.samples=20",
+        "participation=always",
+        "training.epochs=1",
+        "workers=1",
+        "rounds=1",
+        "algorithm=spoilt",
+        "algorithm.clients=[0,1]",
+    ]
+    done = CliRunner().invoke(cli.app, ["run", *settings, f"out={tmp_path / 'r'}", *words])
+    assert done.exit_code == 0
+    assert "Most uploads were refused (2 of 3)" in " ".join((done.stdout if not words else done.stderr).split())
+
+
 @parameters
 class Spoilt(Algorithm):
     """FedAvg in which some clients fail."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -21,11 +22,14 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..base.words import printable
+from ..base.words import DEBUG, printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
+from ..runs.measures import best_round
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
+from ..runs.stopping import plateau_after
+from ..runs.tally import why_unchanged
 
 
 class PlainConsole(Console):
@@ -47,7 +51,23 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
 ]
 AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
+    bool,
+    typer.Option(
+        "--changed-code", "--accept-changes", help="Resume although own code was edited, or on another kind of bits."
+    ),
+]
+
+
+def _debug(wanted: bool) -> None:
+    if wanted:
+        os.environ[DEBUG] = "1"  # workers inherit it
+
+
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=_debug, help="Show whole tracebacks of failures, those of clients too.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start anew: a run that OUT holds is moved aside, to OUT-before-1 and so on.")
 ]
 
 
@@ -149,24 +169,31 @@ class Display:
             self.say(f"round {line.round}/{self.settings.rounds}  {self.accuracy}  {line.seconds} s")
 
 
-def why_unchanged(line: RoundLine) -> str:
-    """Why a round brought no new model."""
-    if line.discarded:
-        return f"the new model was discarded: {line.discarded}"
-    if refused := len(line.refused):
-        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
-    return "no upload arrived"
-
-
-def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
+def run_shown(
+    settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False, fresh: bool = False
+) -> Record:
     """Run with a display; Ctrl-C, or `rebafl stop` from elsewhere, says how to resume."""
     try:
         with Display(settings, target, silent) as display:
-            record = simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
+            record = simulate(
+                settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes, fresh=fresh
+            )
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None
+    if plateau_after(target) is not None:
+        if not silent:
+            say(f"{_plateau(record, settings)} To train further: stop=never.")
+        return record
     if record.round < settings.rounds:
         say(f"Stopped on request after round {record.round} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit
     return record
+
+
+def _plateau(record: Record, settings: Settings) -> str:
+    since = f"since round {best_round(record.validation)}" if record.validation else "for long"
+    return (
+        f"Ended at a plateau after round {record.round} of {settings.rounds}: no better accuracy on the validation "
+        f"part {since}."
+    )

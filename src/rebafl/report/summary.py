@@ -153,6 +153,7 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     seeds = any(len(group.runs) > 1 for group in groups)
     troubles = [title for title in NOT_USED if any(title in group.tally.words() for group in groups)]
     notes = [NOTE + (MANY_SEEDS if seeds else ONE_SEED), *(NOT_USED[title] for title in troubles)]
+    notes += [f"WARNING, {escape(group.label)}: {group.tally.warning}" for group in groups if group.tally.warning]
     table = Table(box=box.SIMPLE_HEAD, caption=" ".join(notes), caption_justify="left")
     table.add_column("run", max_width=60, overflow="fold")
     spread = ("spread",) if seeds else ()
@@ -168,7 +169,8 @@ def comparison_table(groups: Sequence[Group]) -> Table:
         cells += [within] if seeds else []
         bold = "bold" if len(groups) > 1 and group is highest else ""
         counts = [group.tally.words().get(title, "") for title in troubles]
-        table.add_row(*cells, _cell(group, "worst_class_recall"), *counts, style=bold)
+        doubtful = "red" if group.tally.warning else ""
+        table.add_row(*cells, _cell(group, "worst_class_recall"), *counts, style=f"{bold} {doubtful}".strip())
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .events import RoundLine
@@ -30,6 +30,15 @@ class Tally:
         }
         return {title: f"{count} of {total}" for title, (count, total) in counts.items() if count}
 
+    @property
+    def warning(self) -> str:
+        """A sentence if most of what clients did is not in the model, so that its accuracy says little; else ''."""
+        if 2 * self.refused > self.uploads:
+            return f"Most uploads were refused ({self.refused} of {self.uploads}): the model is that of the few others."
+        if 2 * self.rounds_without_update > self.rounds:
+            return f"Most rounds brought no new model ({self.rounds_without_update} of {self.rounds})."
+        return ""
+
     def __str__(self) -> str:
         """In one phrase; empty if nothing went wrong."""
         phrases = {
@@ -38,6 +47,24 @@ class Tally:
             "no update": "{} rounds without an update",
         }
         return ", ".join(phrases[title].format(count) for title, count in self.words().items())
+
+
+def why_unchanged(line: RoundLine) -> str:
+    """Why a round brought no new model."""
+    if line.discarded:
+        return f"the new model was discarded: {line.discarded}"
+    if refused := len(line.refused):
+        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
+    return "no upload arrived"
+
+
+def why_nothing_was_learned(lines: Sequence[RoundLine]) -> str:
+    """Why a run whose uploads arrived is where it began, or '' if some round brought a new model."""
+    if any(line.updated for line in lines) or not (answered := [line for line in lines if line.answered]):
+        return ""
+    last = answered[-1]
+    refused = next((f", client {client}'s as {reason}" for client, reason in last.refused.items()), "")
+    return f"round {last.round}: {why_unchanged(last)}{'' if last.discarded else refused}"
 
 
 def tally(lines: Iterable[RoundLine]) -> Tally:

@@ -19,6 +19,7 @@ from ..flower_changes import need_flower
 
 DESCRIPTION, NODE_CONFIG = "federation.json", "node-config"
 PORT = 9092
+KEEP_OUT = "# keys, certificates and runs of a federation: none of it belongs into a repository\n*\n"
 COMPOSE_NAME = "server"  # what the compose example calls the server
 
 
@@ -47,6 +48,7 @@ def create(folder: Path, plan: Plan) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
+        (folder / ".gitignore").write_text(KEEP_OUT, encoding="utf-8")  # first: no key is ever there without it
         _fill(folder, plan)
     except OSError as error:
         raise UserError(f"{folder} cannot hold a federation ({error.strerror}); choose another directory.") from None
