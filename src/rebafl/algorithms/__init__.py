@@ -14,7 +14,9 @@ from .fedbabu import FedBABU
 from .feddyn import FedDyn
 from .fedhbm import FedHBM
 from .fedlc import FedLC
+from .fednova import FedNova
 from .fedntd import FedNTD
+from .fedopt import FedOpt
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedtrack import FedTrack
@@ -43,6 +45,8 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             FedAvgM,
             FedHBM,
             FedNTD,
+            FedOpt,
+            FedNova,
             ReBaFL,
             FedTrack,
         )
