@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rebafl.paper import items, results
 from rebafl.paper.item_results import ItemResults
-from rebafl.paper.items import cells, cells_of, find_item, find_scale, item_names
+from rebafl.paper.items import cells, cells_of, find_item, find_scale, item_names, printed
 from rebafl.report.paper_tables import tables
 from rebafl.report.reproduction import make_page
 from support.paper import ITEM, made
