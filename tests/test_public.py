@@ -18,6 +18,8 @@ PUBLIC = {
     "gradients", "moved", "parameters", "weighted_mean",
     # data, models, who holds what and who is there
     "Classifier", "Data", "from_arrays", "from_torch", "Partition", "Split", "Participation",
+    # liars, and what is done about them
+    "Attack", "Defence",
     # the trained model
     "export_model", "load_model", "model_of_run", "predict",
     # the method in one's own loop

@@ -12,6 +12,7 @@ from .algorithms.aggregate import Upload, moved, weighted_mean
 from .algorithms.interface import Algorithm, Batch, Client, Context, Costs, Sent, Server, Task, Training, gradients
 from .algorithms.losses import balanced_softmax, relaxed_balanced_softmax
 from .algorithms.prototypes import class_prototypes, transfer_features
+from .algorithms.robust import Defence
 from .base.config import parameters
 from .base.errors import UserError
 from .base.version import VERSION as __version__
@@ -23,9 +24,11 @@ from .runs.events import ClientsTrained, RoundLine, RunStarted
 from .runs.export import export_model, load_model, model_of_run, predict
 from .runs.settings import Settings, make_settings
 from .runs.simulate import simulate
+from .training.attacks import Attack
 
 __all__ = [
     "Algorithm",
+    "Attack",
     "Batch",
     "Classifier",
     "Client",
@@ -33,6 +36,7 @@ __all__ = [
     "Context",
     "Costs",
     "Data",
+    "Defence",
     "Participation",
     "Partition",
     "RoundLine",

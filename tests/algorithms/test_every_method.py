@@ -37,6 +37,7 @@ NEUTRAL = {
     "moon": {"mu": 0.0},
     "fedrs": {"alpha": 1.0},
     "label-smoothing": {"smoothing": 0.0},
+    "fedavgm": {"beta": 0.0},
 }
 
 

@@ -16,10 +16,36 @@ from support.toy import TinyNet, run_toy, same_bits, weights
 OFF = {"kind": "fedtrack", "smooth": False, "readout": False}
 
 
-def test_without_its_parts_it_is_fedavg(tmp_path, toy):
-    off, plain = run_toy(tmp_path / "o", toy, algorithm=OFF), run_toy(tmp_path / "p", toy, algorithm="fedavg")
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ({"eps": 0.01, "mu": 0.1}, "rebafl"),
+        ({"eps": 0.3, "mu": 0.0}, {"kind": "rebafl", "eps": 0.3, "mu": 0.0}),
+        ({"eps": 1.0, "mu": 0.0}, "fedavg"),
+    ],
+)
+def test_without_its_parts_it_is_rebafl_or_fedavg(tmp_path, toy, own, other):
+    off, plain = run_toy(tmp_path / "o", toy, algorithm=OFF | own), run_toy(tmp_path / "p", toy, algorithm=other)
     assert same_bits(weights(off), weights(plain))
     assert [a.accuracy for a in off.rounds()] == [b.accuracy for b in plain.rounds()]
+
+
+def test_prototypes_can_be_added(tmp_path, toy):
+    """Tracked means and ReBaFL's prototypes are of different models, and do not get in each other's way."""
+    added = run_toy(tmp_path / "a", toy, algorithm={"kind": "fedtrack", "mu": 0.5})
+    bare = run_toy(tmp_path / "b", toy, algorithm="fedtrack")
+    assert not same_bits(weights(added), weights(bare))
+    assert "prototypes" in added.server()["state"] and "prototypes" not in bare.server()["state"]
+
+
+@pytest.mark.parametrize(
+    "protect", [{"noise": 1.0, "clip": 3.0}, {"update_noise": 1.0, "update_clip": 1.0}, {"min_count": 3}]
+)
+def test_protections_that_cannot_cover_its_statistics_are_refused(tmp_path, toy, protect):
+    with pytest.raises(UserError, match=r"cannot cover means and scatter, which fedtrack shares.*secagg"):
+        run_toy(tmp_path / "a", toy, algorithm="fedtrack", protect=protect)
+    allowed = run_toy(tmp_path / "b", toy, algorithm={"kind": "fedtrack", "readout": False}, protect=protect)
+    assert allowed.rounds()
 
 
 def test_the_readout_does_not_change_training(tmp_path, toy):
@@ -42,11 +68,11 @@ def check_steps(algorithm):
 
 
 def test_smoothed_steps_by_hand():
-    check_steps(FedTrack(readout=False))
+    check_steps(FedTrack(readout=False, speed=2.0))
 
 
 def test_a_step_without_the_window_is_noticed():
-    wrong = broken(FedTrack(readout=False), {"next_server": lambda self, server, means, clients: server})
+    wrong = broken(FedTrack(readout=False, speed=2.0), {"next_server": lambda self, server, means, clients: server})
     with pytest.raises(AssertionError, match="differs"):
         check_steps(wrong)
 

@@ -9,6 +9,7 @@ from ..base.kinds import Kinds, no_subclass
 from .bsm_fedavg import BsmFedAvg
 from .fedavg import FedAvg
 from .fedavg_ft import FedAvgFT
+from .fedavgm import FedAvgM
 from .fedbabu import FedBABU
 from .feddyn import FedDyn
 from .fedlc import FedLC
@@ -37,6 +38,7 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             FedAvgFT,
             LabelSmoothing,
             BsmFedAvg,
+            FedAvgM,
             ReBaFL,
             FedTrack,
         )

@@ -14,19 +14,21 @@ from ..base.tensors import Tensors
 from ..models.contract import Classifier, part_of, weights_of
 from .aggregate import Means, Weight, moved
 from .class_gaussians import Gaussians, first_guess, linear_head, track, within_class_scatter
-from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task
-from .prototypes import class_prototypes
+from .interface import Algorithm, Batch, Client, Context, Costs, Sent, Server, Task
+from .prototypes import PROTOTYPES, class_prototypes
+from .rebafl import ReBaFL
 
 VELOCITY, RESULT = "velocity/", "result/"
 MEANS, SCATTER = "means", "scatter"
 GAUSSIANS = ("tracked/means", "tracked/variance", "tracked/scatter")
+REBAFL = (PROTOTYPES, "mass")
 
 
 @parameters
 class FedTrack(Algorithm):
     """Server steps smoothed over a turn of all clients, and a head read from class Gaussians tracked through absence.
 
-    `smooth=false` and `readout=false` leave FedAvg.
+    `smooth=false readout=false` leaves ReBaFL with this `eps` and `mu`; `eps=1 mu=0` besides, FedAvg.
     """
 
     name = "fedtrack"
@@ -35,12 +37,19 @@ class FedTrack(Algorithm):
         compute="one forward pass over the local data per round",
     )
 
+    eps: Annotated[float, Field(ge=0, le=1, description="smoothing of the prior in the local loss, as in ReBaFL")] = 0.1
+    mu: Annotated[float, Field(ge=0, description="weight of ReBaFL's augmented features; 0: none")] = 0.0
     smooth: Annotated[bool, Field(description="step by the mean change over about one turn of all clients")] = True
-    speed: Annotated[float, Field(gt=0, le=3, description="length of a smoothed step, in mean changes")] = 2.0
+    speed: Annotated[float, Field(gt=0, le=5, description="length of a smoothed step, in mean changes")] = 3.0
     readout: Annotated[bool, Field(description="the head that counts is read from the classes' statistics")] = True
 
+    @property
+    def local(self) -> ReBaFL:
+        """How clients train."""
+        return ReBaFL(eps=self.eps, mu=self.mu)
+
     def server_state(self, net: Classifier, task: Task) -> Tensors:
-        state: Tensors = {}
+        state = self.local.server_state(net, task)
         if self.smooth:
             state |= {VELOCITY + name: torch.zeros_like(w) for name, w in weights_of(net).items()}
             state[VELOCITY] = torch.zeros(1, dtype=torch.float64)  # how much of the window is filled
@@ -50,33 +59,47 @@ class FedTrack(Algorithm):
             state |= {RESULT + name: tensor for name, tensor in weights_of(net).items()}
         return state
 
+    def broadcast(self, server: Server) -> Tensors:
+        return {name: server.state[name] for name in REBAFL if name in server.state}
+
     def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
         """The statistics are of the received model: the only one that all clients of the round share."""
+        context = self.local.start(net, sent, client)
         if not self.readout:
-            return Context(sent, client)
+            return context
         features = client.features(net)
         means = class_prototypes(features, client.labels, len(client.counts))
-        return Context(sent, client, {MEANS: means, SCATTER: within_class_scatter(features, client.labels, means)})
+        statistics = {MEANS: means, SCATTER: within_class_scatter(features, client.labels, means)}
+        return replace(context, prepared={**context.prepared, **statistics})
+
+    def loss(self, net: Classifier, batch: Batch, context: Context) -> Tensor:
+        return self.local.loss(net, batch, context)
 
     def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
-        return context.prepared
+        statistics = {name: context.prepared[name] for name in (MEANS, SCATTER) if self.readout}
+        return {**self.local.share(net, context, steps), **statistics}
 
     def shared_template(self, server: Server) -> Tensors:
-        if not self.readout:
-            return {}
-        classes, features = server.state[GAUSSIANS[0]].shape
-        like = next(iter(_head(server.weights).values()))
-        return {MEANS: like.new_zeros(classes, features), SCATTER: like.new_zeros(features * (features + 1) // 2)}
+        shared = self.local.shared_template(server)
+        if self.readout:
+            classes, features = server.state[GAUSSIANS[0]].shape
+            like = next(iter(_head(server.weights).values()))
+            half = features * (features + 1) // 2
+            shared |= {MEANS: like.new_zeros(classes, features), SCATTER: like.new_zeros(half)}
+        return shared
+
+    def unprotected(self) -> tuple[str, ...]:
+        return (MEANS, SCATTER) if self.readout else ()
 
     def weight_of(self, shared: str) -> Weight | None:
-        return "classes" if shared == MEANS else "samples"
+        return "samples" if shared == SCATTER else "classes"
 
     def next_server(self, server: Server, means: Means, clients: int) -> Server:
-        after = (
-            self.stepped(server, means, means.uploads / clients)
-            if self.smooth
-            else super().next_server(server, means, clients)
-        )
+        trained = self.local.next_server(server, means, clients)
+        known = {name: trained.state[name] for name in self.broadcast(server)}
+        after = Server(trained.weights, {**server.state, **known})
+        if self.smooth:
+            after = self.stepped(replace(after, weights=server.weights), means, means.uploads / clients)
         return self.read(server, after, means) if self.readout else after
 
     def stepped(self, server: Server, means: Means, share: float) -> Server:

@@ -238,6 +238,10 @@ class Algorithm(ABC):
         """Does the server's part need more than means?"""
         return type(self).aggregate is not Algorithm.aggregate
 
+    def unprotected(self) -> tuple[str, ...]:
+        """What is shared that comes from the data and that no protection but secure aggregation covers."""
+        return ()
+
     def server_samples(self) -> int:
         """How many samples of each class the server needs for itself, of those that no client holds."""
         return 0

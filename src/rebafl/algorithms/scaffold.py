@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..base.config import parameters
 from ..base.tensors import Tensors
-from ..models.contract import Classifier
+from ..models.contract import Classifier, parameter_zeros
 from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, Training, gradients
 
@@ -37,7 +37,7 @@ class Scaffold(Algorithm):
     clip: Annotated[float, Field(ge=0, description="bound on the corrected gradient's norm; 0: none")] = 0.0
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
-        return {name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
+        return parameter_zeros(net)
 
     def broadcast(self, server: Server) -> Tensors:
         return server.state

@@ -14,8 +14,9 @@ from ..base.errors import UserError
 from ..data import check_name
 from ..report.summary import comparison_json, comparison_table, group_runs, read_run
 from ..runs.events import RoundLine
+from ..runs.measures import best_round
 from ..runs.opening import roll_back
-from ..runs.record import Record, open_run, rounds_done
+from ..runs.record import Record, open_run, rounds_done, validation_of
 from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop
 from ..runs.sweep import GridPoint, check_code, grid, run_on_ray
@@ -143,6 +144,12 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
         show(comparison_table(group_runs([finished])))
+        if validation := validation_of(lines := record.rounds()):
+            best = lines[best_round(validation) - 1]
+            out.print(
+                f"Best on the validation part: round {best.round}, with {best.accuracy:.2f} % on the test set; "
+                f"rebafl export --best writes that model."
+            )
         out.print(Text(f"Saved in {record.path}; see also: rebafl compare {record.path}"), soft_wrap=True)
 
 

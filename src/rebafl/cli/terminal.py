@@ -24,9 +24,11 @@ from rich.text import Text
 
 from ..base.words import DEBUG, printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
+from ..runs.measures import best_round
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
 from ..runs.simulate import simulate
+from ..runs.stopping import plateau_after
 from ..runs.tally import why_unchanged
 
 
@@ -179,7 +181,19 @@ def run_shown(
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None
+    if plateau_after(target) is not None:
+        if not silent:
+            say(f"{_plateau(record, settings)} To train further: stop=never.")
+        return record
     if record.round < settings.rounds:
         say(f"Stopped on request after round {record.round} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit
     return record
+
+
+def _plateau(record: Record, settings: Settings) -> str:
+    since = f"since round {best_round(record.validation)}" if record.validation else "for long"
+    return (
+        f"Ended at a plateau after round {record.round} of {settings.rounds}: no better accuracy on the validation "
+        f"part {since}."
+    )

@@ -9,7 +9,7 @@ from typing import Protocol
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
-from ..training.evaluate import Score
+from ..training.evaluate import Score, ScoredPart
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class Engine(Protocol):
 
     def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]: ...
 
-    def score(self, weights: Tensors) -> Score: ...
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score: ...
 
     def close(self) -> None: ...

@@ -12,7 +12,7 @@ from ..base.tensors import Tensors
 from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
-from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -33,11 +33,11 @@ class InProcess:
             else:
                 yield Outcome(client, _apart(upload), after)
 
-    def score(self, weights: Tensors) -> Score:
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score:
         load_weights(self.net, weights)
         data = self.work.data
         try:
-            return total([score_chunk(self.net, data, number) for number in range(chunks(data))])
+            return total([score_chunk(self.net, data, number, part) for number in range(chunks(data, part))])
         except Exception as error:
             raise UserError(f"The model cannot be scored ({failure(error)}).") from error
 

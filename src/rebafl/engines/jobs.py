@@ -17,7 +17,7 @@ from ..base.tensors import Tensors, pack, unpack
 from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
-from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -59,7 +59,7 @@ class Runner:
 
     def _score(self, note: Mapping[str, Any]) -> bytes:
         load_weights(self.net, self.sent.weights)
-        scores = [(number, score_chunk(self.net, self.work.data, number)) for number in note["chunks"]]
+        scores = [(number, score_chunk(self.net, self.work.data, number, note["part"])) for number in note["chunks"]]
         return pack({}, {"scores": [(number, s.correct, s.total, s.loss) for number, s in scores]})
 
     def _train(self, groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> bytes:
@@ -97,11 +97,11 @@ class RemoteEngine(ABC):
             upload = Upload(job.client, groups.get("change", {}), groups["counts"]["counts"], groups.get("shared", {}))
             yield Outcome(job.client, upload, groups.get("state", {}))
 
-    def score(self, weights: Tensors) -> Score:
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score:
         self.announce(pack({"weights": weights}))
-        count = chunks(self.work.data)
+        count = chunks(self.work.data, part)
         jobs = (
-            Job(_score_message(range(first, min(first + CHUNKS_A_JOB, count))))
+            Job(_score_message(range(first, min(first + CHUNKS_A_JOB, count)), part))
             for first in range(0, count, CHUNKS_A_JOB)
         )
         scores: dict[int, Score] = {}
@@ -120,8 +120,8 @@ def _train_message(client: int, round: int, state_of: StateOf) -> Callable[[], b
     return message
 
 
-def _score_message(numbers: range) -> Callable[[], bytes]:
-    return lambda: pack({}, {"do": "score", "chunks": list(numbers)})
+def _score_message(numbers: range, part: ScoredPart) -> Callable[[], bytes]:
+    return lambda: pack({}, {"do": "score", "chunks": list(numbers), "part": part})
 
 
 def failed(reason: str, traceback: str = "") -> bytes:

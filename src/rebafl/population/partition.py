@@ -54,6 +54,8 @@ class Partition(ABC):
     """Who holds what, as a pure function of the labels and the seed; anyone who asks gets the same answer."""
 
     name: ClassVar[str]
+    by_position: ClassVar[bool] = False
+    """Does it say of single samples whose they are? Then a validation part is taken away from their holders."""
 
     clients: Annotated[int, Field(ge=1, le=10_000_000, description="how many clients there are (m)")] = 20
 
@@ -153,6 +155,7 @@ class File(Partition):
     """A JSON list with a list of sample positions for each client, as `rebafl partition --save` writes it."""
 
     name = "file"
+    by_position = True
     path: Annotated[str, Field(description="the JSON file")]
     clients: Annotated[
         int, Field(ge=0, le=10_000_000, description="how many clients there are (m); 0: as many as the file has")

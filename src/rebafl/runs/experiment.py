@@ -14,14 +14,17 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..algorithms.prototypes import PROTOTYPES
+from ..algorithms.robust import NoDefence
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
 from ..base.words import Say
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
+from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
 from ..population.partition import Indices, Split, split_by
+from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
 from ..training.loop import fit
@@ -96,9 +99,18 @@ def split_data(
     settings: Settings, data: datasets.Data | None = None, say: Say = print
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
-    data = data or datasets.load(settings.dataset, say)
-    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
+    data, split = split_of(settings, data or datasets.load(settings.dataset, say))
     return data, split, _warnings(data, split)
+
+
+def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
+    """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
+    labels, classes = data.y_train.numpy(), len(data.classes)
+    if not settings.validation:
+        return data, split_by(settings.partition, labels, classes, settings.seed)
+    held = held_out(labels, classes, settings.validation, settings.seed)
+    split = split_rest(settings.partition, labels, classes, settings.seed, held)
+    return replace(data, validation=torch.from_numpy(held)), split
 
 
 def work_of(
@@ -107,7 +119,15 @@ def work_of(
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
     make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
     return Work(
-        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
+        settings.algorithm,
+        settings.training,
+        data,
+        split,
+        settings.seed,
+        make,
+        settings.attack.lies(split.clients, settings.seed),
+        settings.protect,
+        noise,
     )
 
 
@@ -122,6 +142,10 @@ def prepare(
 
     `noise` says where clients take theirs from, if the settings ask for any.
     """
+    if reason := undefended(settings):
+        raise UserError(reason)
+    if settings.stop.kind != "never" and not settings.validation:
+        raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model, noise)
@@ -140,7 +164,7 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise)))
+    return replace(experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise), *_liars(work)))
 
 
 def _ended_traces(settings: Settings) -> list[str]:
@@ -158,6 +182,11 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
     settings, server = experiment.settings, experiment.first_server()
     algorithm, protect = settings.algorithm, settings.protect
     shared, said = algorithm.shared_template(server), []
+    if protect.hides and (bare := algorithm.unprotected()):
+        raise UserError(
+            f"protect.{protect.hides} cannot cover {' and '.join(bare)}, which {algorithm.name} shares: choose another "
+            "algorithm, or protect.secagg."
+        )
     if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
         raise UserError(
             f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
@@ -170,6 +199,35 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
             raise UserError(reason)
         said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
     return (*said, *claims(protect, shared, noise)) if protect.noisy else tuple(said)
+
+
+def undefended(settings: Settings) -> str:
+    """Why the defence that is asked for cannot be had in this run, or ''."""
+    algorithm, rule = settings.algorithm, KINDS["robust"].kind_of(type(settings.robust))
+    if isinstance(settings.robust, NoDefence):
+        return ""
+    if algorithm.needs_each_upload():
+        return (
+            f"robust={rule} takes the place of the mean, and algorithm={KINDS['algorithm'].kind_of(type(algorithm))} "
+            "replaces aggregate(), which takes none; give it next_server() instead, or use robust=none."
+        )
+    if settings.protect.secagg:
+        return (
+            f"robust={rule} compares the uploads of single clients, and with protect.secagg only their sum is known; "
+            "use robust=none, and protect.update_clip to have clients shorten their changes themselves."
+        )
+    if settings.protect.central_noise:
+        return (
+            f"protect.central_noise fits the mean of the changes, which robust={rule} is not; use robust=none, or "
+            "protect.update_noise."
+        )
+    return ""
+
+
+def _liars(work: Work) -> tuple[str, ...]:
+    who = sorted(work.outgoing.who) if isinstance(work.outgoing, Liars) else []
+    more = f" and {len(who) - 10} more" if len(who) > 10 else ""
+    return (f"For the attack of this simulation lie: clients {', '.join(map(str, who[:10]))}{more}.",) if who else ()
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:
@@ -187,6 +245,8 @@ def _unheld(data: datasets.Data, split: Split, count: int, seed: int) -> Indices
     if count == 0:
         return np.zeros(0, dtype=np.int64)
     free = np.ones(len(split.labels), dtype=bool)
+    if data.validation is not None:
+        free[data.validation.numpy()] = False
     for client in range(split.clients):
         free[split.indices(client)] = False
         if client % 1000 == 999 and not free.any():

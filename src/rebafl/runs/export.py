@@ -69,16 +69,17 @@ class Model:
         return out
 
 
-def model_of_run(path: str | Path, model: Factory | None = None, trust_code: bool = False) -> Model:
+def model_of_run(path: str | Path, model: Factory | None = None, trust_code: bool = False, best: bool = False) -> Model:
     """The model of a run as its last committed round left it; `model` if the run was given one from Python.
 
+    `best` asks for that of the round which is best on the validation part, if the run holds one out.
     `trust_code` is the user's word that what the run's settings name, `module:Class`, may be imported, and so run.
     """
     with importing_only_if(trust_code, path):
-        return _model_of_run(Path(path), model)
+        return _model_of_run(Path(path), model, best)
 
 
-def _model_of_run(path: Path, model: Factory | None) -> Model:
+def _model_of_run(path: Path, model: Factory | None, best: bool) -> Model:
     record = open_run(path)
     settings, facts = stored_settings(record.config()), record.environment()
     if facts.get("settings_sha256") != settings.digest:
@@ -89,7 +90,7 @@ def _model_of_run(path: Path, model: Factory | None) -> Model:
         )
     if not record.rounds():
         raise UserError(f"{path} has no finished round yet, so there is no model.")
-    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings), path, model)
+    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings, best), path, model)
 
 
 def _assemble(

@@ -21,8 +21,16 @@ def best_round(accuracy: Sequence[float]) -> int:
 
 
 def last_ten(accuracy: Sequence[float]) -> float:
-    """The mean of the last ten rounds."""
+    """The mean of the last ten rounds; of all, where there are fewer: `tail_name` says so."""
     return fmean(accuracy[-TAIL:])
+
+
+def tail_name(*lengths: int) -> str:
+    """What `last_ten` is of runs with so many rounds, in words: runs with fewer than ten have no last ten."""
+    shortest, longest = min(lengths), max(lengths)
+    if shortest >= TAIL:
+        return f"last {TAIL}"
+    return f"last {shortest}" if shortest == longest else f"last {shortest} to {min(longest, TAIL)}"
 
 
 def last_ten_std(accuracy: Sequence[float]) -> float:

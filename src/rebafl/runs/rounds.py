@@ -25,7 +25,7 @@ from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..secagg.abort import Abort
 from ..secagg.fixed_point import Vector
-from ..training.evaluate import diversity
+from ..training.evaluate import Score, diversity
 from .accountant import accountant_of
 from .aggregation import NextServer, next_server, next_server_by_sum
 from .events import RoundLine
@@ -229,9 +229,10 @@ class Round:
         self.progress.say("scoring")
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
         server, hidden, discarded = (self.server, [], failed) if failed else self._aggregated(len(who.trains))
-        scores = _scores(engine, algorithm, server)
+        held_out = self.experiment.work.data.validation is not None
+        scores = _scores(engine, algorithm, server, held_out)
         if server is not self.server:
-            before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
+            before = cache(lambda: _scores(engine, algorithm, self.server, held_out))  # seldom needed
             if discarded := self.checks.unusable(scores.loss, lambda: before().loss):
                 server, scores = self.server, before()
         line = RoundLine(
@@ -257,6 +258,8 @@ class Round:
             hidden=hidden,
             masked=self.stages,
             unshared=self.sent.unshared,
+            validation_accuracy=scores.validation.accuracy if scores.validation else None,
+            validation_loss=scores.validation.mean_loss if scores.validation else None,
             **self._privacy(who),
         )
         if self.run.holdings.learn(self.uploads):
@@ -290,18 +293,24 @@ class Round:
 
 @dataclass(frozen=True)
 class Scores:
-    """How good a server is on the whole test set; `others` are accuracies of other weights, by name."""
+    """How good a server is on the whole test set; `others` are accuracies of other weights, by name.
+
+    `validation` is its score on the part of the training data that was held out, if one was.
+    """
 
     accuracy: float
     loss: float
     recall: Sequence[float | None]
     others: Mapping[str, float]
+    validation: Score | None
 
 
-def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Scores:
-    score = engine.score(checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights))
+def _scores(engine: Engine, algorithm: Algorithm, server: Server, held_out: bool) -> Scores:
+    counted = checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights)
+    score = engine.score(counted)
     others = {}
     for name, weights in algorithm.also_evaluated(server).items():
         checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
         others[name] = engine.score(checked).accuracy
-    return Scores(score.accuracy, score.mean_loss, score.recall, others)
+    validation = engine.score(counted, "validation") if held_out else None
+    return Scores(score.accuracy, score.mean_loss, score.recall, others, validation)

@@ -18,8 +18,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from .. import algorithms
+from ..algorithms import robust
 from ..algorithms.interface import Algorithm, Training
 from ..algorithms.rebafl import ReBaFL
+from ..algorithms.robust import Defence, NoDefence
 from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
@@ -29,9 +31,12 @@ from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
+from ..training import attacks
+from ..training.attacks import Attack, NoAttack
 from ..training.protections import Protections
+from .early_stop import EarlyStop
 
-KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log")
+KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log", "stop")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
 
 LOGGERS = ("tensorboard", "mlflow", "wandb")
@@ -88,6 +93,11 @@ class Settings:
         Field(description="where else rounds are written: tensorboard, mlflow, wandb, with commas between"),
         Added(before=""),
     ] = ""
+    validation: Annotated[
+        float,
+        Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
+        Added(before=0.0),
+    ] = 0.0
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()
@@ -95,6 +105,9 @@ class Settings:
     algorithm: Algorithm = ReBaFL()
     training: Training = Training()
     protect: Annotated[Protections, Added(before=Protections())] = Protections()
+    robust: Annotated[Defence, Added(before=NoDefence())] = NoDefence()
+    attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
+    stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
@@ -144,6 +157,8 @@ _KINDS_OF: dict[Any, Kinds[Any]] = {
     Partition: partition.KINDS,
     Participation: participation.KINDS,
     Algorithm: algorithms.KINDS,
+    Defence: robust.KINDS,
+    Attack: attacks.KINDS,
 }
 KINDS = {name: _KINDS_OF[type_] for name, type_ in TYPES.items() if type_ in _KINDS_OF}
 """Of those sections whose keys depend on their kind, the kinds there are."""

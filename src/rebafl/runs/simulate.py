@@ -25,7 +25,7 @@ from .opening import check_same, open_record, set_aside
 from .record import Record
 from .rounds import Checks, Run
 from .settings import Settings, make_settings, resumed_settings
-from .stopping import forget_stop, honours_stop
+from .stopping import forget_stop, honours_stop, is_over
 from .tally import why_nothing_was_learned
 
 OWN_MODEL = "python"
@@ -45,7 +45,8 @@ def simulate(
     accept_changes: bool = False,
     fresh: bool = False,
 ) -> Record:
-    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds or until `rebafl stop`.
+    """Run, or resume, the experiment in directory `out`, up to `settings.rounds` rounds, or until
+    `settings.stop` or `rebafl stop` ends it.
 
     `data` (see `rebafl.from_torch`) and `model` (a callable that makes one) take the place of what
     `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
@@ -69,7 +70,7 @@ def simulate(
     with record.locked(), one_thread(), own_mistakes(settings.algorithm):
         check_same(record, settings)
         server = open_record(record, experiment, accept_changes=accept_changes)
-        if record.round >= settings.rounds:
+        if is_over(record, settings):
             return _with_a_trained_model(record)
         with closing(
             start_engine(experiment.work, settings.engine, settings.workers)
@@ -78,10 +79,10 @@ def simulate(
             forget_stop(record.path)
             listen(RunStarted(record.round, experiment.warnings))
             with Logs(record, settings.log, say) as logs:
-                while record.round < settings.rounds and not honours_stop(record.path, record.round):
+                while not is_over(record, settings) and not honours_stop(record.path, record.round):
                     _round(run, listen, say)
                     logs.follow()
-    return record if record.round < settings.rounds else _with_a_trained_model(record)
+    return _with_a_trained_model(record) if is_over(record, settings) else record
 
 
 def _with_a_trained_model(record: Record) -> Record:
@@ -128,7 +129,7 @@ def _states(record: Record, expected: Tensors) -> StateOf:
     return state_of
 
 
-def trained_weights(record: Record, settings: Settings) -> Tensors:
-    """The weights that the run's last accuracy belongs to."""
-    saved = record.server()
+def trained_weights(record: Record, settings: Settings, best: bool = False) -> Tensors:
+    """The weights that the run's last accuracy belongs to, or that of its best round on the validation part."""
+    saved = record.best_server()[1] if best else record.server()
     return settings.algorithm.evaluated(Server.saved(saved))

@@ -18,7 +18,7 @@ from ..flower_changes import need_flower
 from . import processes
 from .control import Link, connected
 from .layout import DESCRIPTION, NODE_CONFIG, Plan, create, machines, node_config, read_plan
-from .processes import Started, free_ports, is_taken, wait_until
+from .processes import ALIVE, DEAD, LEFT_OVER, Started, free_ports, is_taken, wait_until
 from .submission import (
     COMPONENTS,
     SUBMITTED,
@@ -32,6 +32,7 @@ from .submission import (
 )
 
 PROCESSES, OUT, LOG = "processes.json", "run", "log"
+NOT_HERE = "not started here"
 START = 60.0  # seconds that the server may take to answer
 
 Environment = Callable[[str], Mapping[str, str]]
@@ -60,31 +61,37 @@ class LocalFederation:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{self.folder / PROCESSES} is damaged ({error}); end its processes by hand.") from None
 
-    def alive(self, name: str) -> bool:
-        return name in (started := self.started()) and started[name].alive
+    def running(self) -> dict[str, str]:
+        """What runs of all that was started, alive or left over by a script that died."""
+        return {name: state for name, state in processes.states(self.started()).items() if state != DEAD}
 
     @property
     def is_up(self) -> bool:
-        return any(process.alive for process in self.started().values())
+        return bool(self.running())
 
     def need_up(self) -> None:
         if not self.is_up:
             raise UserError(f"The federation in {self.folder} is not up; start it with: rebafl federation up")
 
     def start(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start one machine's script."""
-        if self.alive(name):
+        """Start one machine's script; what a script that died has left over of the machine is ended before."""
+        if (state := self.running().get(name)) == ALIVE:
             raise UserError(f"{name} runs already.")
-        port = self.plan.port if name == "server" else self.plan.node_ports[self.number(name)]
-        if is_taken(port):
-            raise UserError(
-                f"Port {port} of 127.0.0.1, which {name} needs, is taken; end what listens there, or use another --dir."
-            )
+        if state == LEFT_OVER:
+            processes.stop([self.started()[name]])
+        self._need_port(name)
         machine = self.folder / name
         full = {**isolated_environment(machine / "flwr"), **(environment or {})}
         script = str((machine / "start.sh").resolve())
         started = processes.start(["/bin/sh", script], machine, full, machine / LOG)
         self._write_started({**self.started(), name: started})
+
+    def _need_port(self, name: str) -> None:
+        port = self.plan.port if name == "server" else self.plan.node_ports[self.number(name)]
+        if is_taken(port):
+            raise UserError(
+                f"Port {port} of 127.0.0.1, which {name} needs, is taken; end what listens there, or use another --dir."
+            )
 
     def number(self, name: str) -> int:
         if name not in machines(self.plan) or name == "server":
@@ -96,14 +103,13 @@ class LocalFederation:
     def kill(self, name: str) -> None:
         """As if the machine lost power."""
         self.need_up()
-        if not self.alive(name):
+        if name not in self.running():
             raise UserError(f"{name} is dead already.")
         processes.kill([self.started()[name]])
 
     def down(self) -> int:
         """Stop what was started here and still runs, nothing else. Nodes first, so that they can sign off."""
-        started = self.started()
-        running = [name for name, process in started.items() if process.alive]
+        started, running = self.started(), self.running()
         processes.stop([started[name] for name in running if name != "server"])
         processes.stop([started[name] for name in running if name == "server"])
         (self.folder / PROCESSES).unlink(missing_ok=True)
@@ -112,18 +118,35 @@ class LocalFederation:
     def begin(
         self, config: Plain, components: Mapping[str, str] = COMPONENTS, environment: Environment = lambda name: {}
     ) -> None:
-        """Request a run and start the server, which submits it, then the nodes."""
+        """Request a run, start the server, which submits it, then the nodes; nothing is left running if that fails."""
         if self.is_up:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
         (self.server / SUBMITTED).unlink(missing_ok=True)
         settings, _ = read_run_config(config)
         rule = "free" if settings.protect.secagg else self._counts_rule()
+        for name in machines(self.plan):
+            self._need_port(name)
         request_run(self.server, {"counts": rule, **config}, self.out, components)
-        self.start("server", environment("server"))
-        if not wait_until(lambda: is_taken(self.plan.port), START):  # nodes that find no server wait longer each time
-            raise UserError(f"The server does not start; see {self.server / LOG}.")
-        for name in machines(self.plan)[1:]:
-            self.start(name, environment(name))
+        try:
+            self._start_server(environment("server"))
+            for name in machines(self.plan)[1:]:
+                self.start(name, environment(name))
+        except BaseException:
+            self.down()
+            raise
+
+    def _start_server(self, environment: Mapping[str, str]) -> None:
+        """Nodes that find no server wait longer each time: it must listen before they start."""
+        log = self.server / LOG
+        read_before = log.stat().st_size if exists(log) else 0
+        self.start("server", environment)
+        wait_until(lambda: is_taken(self.plan.port) or "server" not in self.running(), START)
+        if is_taken(self.plan.port):
+            return
+        said = log.read_bytes()[read_before:].decode(errors="replace").strip().splitlines()
+        if "server" not in self.running() and said:  # its script ends by itself only if that is said
+            raise UserError(said[-1])
+        raise UserError(f"The server does not start; see {log}.")
 
     def _counts_rule(self) -> str:
         """Does each node hold the part of the data set that has its number? Then the server knows its class counts."""
@@ -158,9 +181,10 @@ class LocalFederation:
     def status(self) -> Plain:
         """Everything there is to know, as plain values."""
         answering = connected(self.link, read_keys(self.server / MEMBERS))
+        states = processes.states(self.started())
         nodes = {
             str(number): {
-                "process": self._process(f"node-{number}"),
+                "process": states.get(f"node-{number}", NOT_HERE),
                 "connected": bool(answering and answering.get(number)),
             }
             for number in range(self.plan.nodes)
@@ -171,8 +195,8 @@ class LocalFederation:
         unfinished = answering is not None and len(lines) < (rounds or 0)
         end = self.run_end() if unfinished else None
         return {
-            "up": self.is_up,
-            "server": {"process": self._process("server"), "answers": answering is not None},
+            "up": any(state != DEAD for state in states.values()),
+            "server": {"process": states.get("server", NOT_HERE), "answers": answering is not None},
             "nodes": nodes,
             "rounds": len(lines),
             "of": rounds,
@@ -181,9 +205,6 @@ class LocalFederation:
             "problem": (end.problem or None) if end else None,
             "run": str(self.out),
         }
-
-    def _process(self, name: str) -> str:
-        return "alive" if self.alive(name) else "dead" if name in self.started() else "not started here"
 
     def _write_started(self, started: Mapping[str, Started]) -> None:
         text = json.dumps({name: asdict(process) for name, process in started.items()}, indent=1)

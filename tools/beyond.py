@@ -1,0 +1,103 @@
+"""Which method is best under label skew and dropout, if all are tuned alike? Runs, and the tables of docs/beyond.md.
+
+    python tools/beyond.py run tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
+    python tools/beyond.py run report --seeds 0,1   # the chosen settings on the test images
+    python tools/beyond.py run ablation
+    python tools/beyond.py table
+
+What is run is in tools/beyond.toml. Each run is resumable, and what is kept of it is a file in results/beyond.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rebafl.base.config import parse_assignments, read_toml
+from rebafl.data import Data, load
+from rebafl.paper.items import Cell
+from rebafl.paper.results import Result, keep, missing, read
+from rebafl.runs.settings import make_settings
+from rebafl.runs.simulate import simulate
+
+HERE = Path(__file__).parent
+RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
+PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
+HELD_OUT, SEED = 5_000, 12_345
+TUNING = "beyond/tuning"
+
+
+def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Cell]:
+    """The runs of a part, cheapest condition first, one seed after the other."""
+    chosen = PLAN["parts"][part]
+    for seed in seeds or chosen["seeds"]:
+        for condition in chosen["conditions"]:
+            for method in chosen["methods"]:
+                if (where and condition not in where) or (only and method not in only):
+                    continue
+                words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
+                settings = replace(make_settings(parse_assignments(words)), seed=seed)
+                yield Cell(method, condition, f"beyond/{part}", settings)
+
+
+def held_out(name: str) -> Data:
+    """The training images without those on which settings are chosen, which take the place of the test images."""
+    data = load(name, lambda *_: None)
+    order = np.random.default_rng(SEED).permutation(len(data.y_train))
+    scored, trained = order[:HELD_OUT], np.sort(order[HELD_OUT:])
+    return replace(
+        data,
+        x_train=data.x_train[trained],
+        y_train=data.y_train[trained],
+        x_test=data.x_train[scored],
+        y_test=data.y_train[scored],
+    )
+
+
+def run(cell: Cell) -> Cell:
+    """One run to its end, and what is kept of it."""
+    data = held_out(cell.settings.dataset) if cell.scale == TUNING else None
+    record = simulate(replace(cell.settings, workers=1), WORK / cell.key, data=data, say=lambda *_: None)
+    keep(cell, record, RESULTS)
+    return cell
+
+
+def run_all(chosen: Sequence[Cell], jobs: int) -> None:
+    """`jobs` at a time, each on one core."""
+    waiting = missing(chosen, RESULTS)
+    done = len(chosen) - len(waiting)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run, cell) for cell in waiting]):
+            done += 1
+            print(f"{done}/{len(chosen)}  {describe(future.result())}", flush=True)
+
+
+def describe(cell: Cell) -> str:
+    result = read(cell, RESULTS)
+    return f"{cell.condition}  {cell.method}  seed {cell.settings.seed}  {numbers(result)}" if result else cell.key
+
+
+def numbers(result: Result) -> str:
+    return f"{result.measure('second_half'):.2f} ({result.measure('swing'):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PLAN["parts"])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[])
+    parser.add_argument("--where", action="append", default=[])
+    parser.add_argument("--only", action="append", default=[])
+    words = parser.parse_args()
+    run_all(list(cells(words.part, words.seeds, words.where, words.only)), words.jobs)
+
+
+if __name__ == "__main__":
+    main()
