@@ -164,7 +164,9 @@ def prepare(
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise), *_liars(work)))
+    return replace(
+        experiment, warnings=(*warnings, *_ended_traces(settings), *_claims(experiment, noise), *_liars(work))
+    )
 
 
 def _ended_traces(settings: Settings) -> list[str]:
