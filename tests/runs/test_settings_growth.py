@@ -306,5 +306,5 @@ def test_unknown_keys_are_refused_as_ever(monkeypatch):
 
 
 def test_section_names_stand_once():
-    assert SECTIONS == ("model", "partition", "participation", "delivery", "algorithm", "training", "protect")
+    assert SECTIONS == ("model", "partition", "participation", "delivery", "algorithm", "training", "protect", "stop")
     assert make_settings({}) == Settings()
