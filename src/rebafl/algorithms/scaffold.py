@@ -26,6 +26,7 @@ class Scaffold(Algorithm):
         "two additions per weight and step",
     )
     change_weight = "clients"
+    needs_sgd = "it takes mean gradients from the way that a client's weights went"
     shared_weight = "clients"
 
     gradient: Annotated[

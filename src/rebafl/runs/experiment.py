@@ -146,6 +146,12 @@ def prepare(
         raise UserError(reason)
     if settings.stop.kind != "never" and not settings.validation:
         raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
+    training, algorithm = settings.training, settings.algorithm
+    if algorithm.needs_sgd and (training.optimizer != "sgd" or training.nesterov):
+        raise UserError(
+            f"{algorithm.name} needs SGD with plain momentum, since {algorithm.needs_sgd}; use training.optimizer=sgd "
+            "training.nesterov=false, or another algorithm."
+        )
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model, noise)
