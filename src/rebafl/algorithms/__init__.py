@@ -12,7 +12,11 @@ from .fedavg_ft import FedAvgFT
 from .fedavgm import FedAvgM
 from .fedbabu import FedBABU
 from .feddyn import FedDyn
+from .fedhbm import FedHBM
 from .fedlc import FedLC
+from .fednova import FedNova
+from .fedntd import FedNTD
+from .fedopt import FedOpt
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedtrack import FedTrack
@@ -39,6 +43,10 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             LabelSmoothing,
             BsmFedAvg,
             FedAvgM,
+            FedHBM,
+            FedNTD,
+            FedOpt,
+            FedNova,
             ReBaFL,
             FedTrack,
         )

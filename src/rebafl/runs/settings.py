@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -64,6 +64,22 @@ def known_loggers(text: str) -> str:
     return text
 
 
+Chance = Literal["split", "dropout", "init", "order"]
+"""What is random in a run: who holds what; who takes part and what arrives; the first model; all of training."""
+
+OwnSeed = Annotated[int, Field(ge=-1, lt=2**63), Added(before=-1)]
+
+
+@parameters
+class Seeds:
+    """A seed of its own for a part of what is random; -1: that part follows from `seed`, as all do by default."""
+
+    split: Annotated[OwnSeed, Field(description="who holds what; -1: `seed`")] = -1
+    dropout: Annotated[OwnSeed, Field(description="who takes part, and whose upload arrives; -1: `seed`")] = -1
+    init: Annotated[OwnSeed, Field(description="the first model; -1: `seed`")] = -1
+    order: Annotated[OwnSeed, Field(description="order of samples, and all else in training; -1: `seed`")] = -1
+
+
 @parameters
 class Settings:
     """One run, whole. With all defaults: the paper's main setting."""
@@ -108,6 +124,12 @@ class Settings:
     robust: Annotated[Defence, Added(before=NoDefence())] = NoDefence()
     attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
     stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
+    seeds: Annotated[Seeds, Added(before=Seeds())] = Seeds()
+
+    def seed_of(self, part: Chance) -> int:
+        """The seed that a part of what is random follows from."""
+        own: int = getattr(self.seeds, part)
+        return self.seed if own < 0 else own
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
