@@ -33,7 +33,7 @@ def demo(words: Words = None) -> None:
     folder = target or Path("demo")
     for name in METHODS:
         run_shown(demo_settings(name, rest), folder / name, False, f"rebafl demo {' '.join(words or [])}".strip())
-    compare([folder / name for name in METHODS], png=folder / "curves.png")
+    compare([str(folder / name) for name in METHODS], png=folder / "curves.png")
     say(f"See also: rebafl ui {folder}, and rebafl run --help")
 
 
