@@ -9,9 +9,14 @@ from ..base.kinds import Kinds, no_subclass
 from .bsm_fedavg import BsmFedAvg
 from .fedavg import FedAvg
 from .fedavg_ft import FedAvgFT
+from .fedavgm import FedAvgM
 from .fedbabu import FedBABU
 from .feddyn import FedDyn
+from .fedhbm import FedHBM
 from .fedlc import FedLC
+from .fednova import FedNova
+from .fedntd import FedNTD
+from .fedopt import FedOpt
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedtrack import FedTrack
@@ -37,6 +42,11 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             FedAvgFT,
             LabelSmoothing,
             BsmFedAvg,
+            FedAvgM,
+            FedHBM,
+            FedNTD,
+            FedOpt,
+            FedNova,
             ReBaFL,
             FedTrack,
         )

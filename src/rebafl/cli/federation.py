@@ -24,7 +24,7 @@ from ..runs.events import RunStarted
 from ..runs.opening import check_same
 from ..runs.record import Record
 from ..runs.settings import Settings
-from ..runs.stopping import stopped_after
+from ..runs.stopping import plateau_after, stopped_after
 from .terminal import HELP, AsJson, Display, out, say, show
 
 app = typer.Typer(
@@ -255,7 +255,7 @@ def _watch(federation: LocalFederation, settings: Settings) -> None:
     shown = len(record.rounds())
     with Display(settings, federation.out, silent=False) as display:
         display.listen(RunStarted(shown, record.environment().get("warnings", [])))
-        while shown < settings.rounds:
+        while shown < settings.rounds and plateau_after(federation.out) is None:
             lines = record.rounds()
             for line in lines[shown:]:
                 display.listen(line)

@@ -15,18 +15,22 @@ from ..runs import export as trained
 from .terminal import AsJson, RunDir, TrustCode, out, say, show_table
 from .words import parse_numbers
 
+Best = Annotated[bool, typer.Option("--best", help="Of the best round on the validation part, not of the last.")]
+
 
 def export(
     run: RunDir,
-    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/export.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: RUN/export, RUN/export-best.")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx.")] = False,
+    best: Best = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Write the trained model: safetensors, a description, a few lines that load it, and ONNX if asked.
 
     Example: `rebafl export runs/a --onnx`
     """
-    for path in trained.export_model(trained.model_of_run(run, trust_code=trust_code), to or run / "export", onnx):
+    model = trained.model_of_run(run, trust_code=trust_code, best=best)
+    for path in trained.export_model(model, to or run / ("export-best" if best else "export"), onnx):
         out.print(Text(str(path)), soft_wrap=True)
 
 

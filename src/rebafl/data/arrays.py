@@ -60,6 +60,8 @@ class Data:
     x_test: Tensor
     y_test: Tensor
     inputs: Inputs
+    validation: Tensor | None = None
+    """Positions of the training samples that no client holds, since models are chosen on them."""
 
     @property
     def classes(self) -> tuple[str, ...]:

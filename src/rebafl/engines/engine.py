@@ -9,17 +9,21 @@ from typing import Protocol
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
-from ..training.evaluate import Score
+from ..training.evaluate import Score, ScoredPart
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one client's round: an upload and a next state, or the reason why there is none."""
+    """What became of one client's round: an upload and a next state, or the reason why there is none.
+
+    `traceback` is the whole story of a failure, where it is wanted.
+    """
 
     client: int
     upload: Upload | None = None
     state: Tensors | None = None
     failure: str = ""
+    traceback: str = ""
 
 
 StateOf = Callable[[int], Tensors | None]
@@ -31,6 +35,6 @@ class Engine(Protocol):
 
     def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]: ...
 
-    def score(self, weights: Tensors) -> Score: ...
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score: ...
 
     def close(self) -> None: ...

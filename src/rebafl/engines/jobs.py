@@ -14,10 +14,10 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.errors import UserError
 from ..base.tensors import Tensors, pack, unpack
-from ..base.words import first_line
+from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
-from ..training.evaluate import Score, chunks, score_chunk, total
+from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -55,11 +55,11 @@ class Runner:
             groups, note = unpack(message)
             return self._score(note) if note["do"] == "score" else self._train(groups, note)
         except Exception as error:  # one failed client must not stop the others
-            return failed(first_line(error))
+            return failed(failure(error), traceback_of(error))
 
     def _score(self, note: Mapping[str, Any]) -> bytes:
         load_weights(self.net, self.sent.weights)
-        scores = [(number, score_chunk(self.net, self.work.data, number)) for number in note["chunks"]]
+        scores = [(number, score_chunk(self.net, self.work.data, number, note["part"])) for number in note["chunks"]]
         return pack({}, {"scores": [(number, s.correct, s.total, s.loss) for number, s in scores]})
 
     def _train(self, groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> bytes:
@@ -91,23 +91,23 @@ class RemoteEngine(ABC):
         self.announce(pack({"weights": sent.weights, "extra": sent.extra}, {"unshared": list(sent.unshared)}))
         jobs = (Job(_train_message(client, round, state_of), client) for client in clients)
         for job, (groups, note) in self.run(jobs):
-            if failure := note.get("failure"):
-                yield Outcome(job.client, failure=str(failure))
+            if reason := note.get("failure"):
+                yield Outcome(job.client, failure=str(reason), traceback=str(note.get("traceback", "")))
                 continue
             upload = Upload(job.client, groups.get("change", {}), groups["counts"]["counts"], groups.get("shared", {}))
             yield Outcome(job.client, upload, groups.get("state", {}))
 
-    def score(self, weights: Tensors) -> Score:
+    def score(self, weights: Tensors, part: ScoredPart = "test") -> Score:
         self.announce(pack({"weights": weights}))
-        count = chunks(self.work.data)
+        count = chunks(self.work.data, part)
         jobs = (
-            Job(_score_message(range(first, min(first + CHUNKS_A_JOB, count))))
+            Job(_score_message(range(first, min(first + CHUNKS_A_JOB, count)), part))
             for first in range(0, count, CHUNKS_A_JOB)
         )
         scores: dict[int, Score] = {}
         for _, (_, note) in self.run(jobs):
-            if failure := note.get("failure"):
-                raise UserError(f"The model cannot be scored ({failure}).")
+            if reason := note.get("failure"):
+                raise UserError(f"The model cannot be scored ({reason}).")
             scores |= {number: Score(tuple(c), tuple(t), loss) for number, c, t, loss in note["scores"]}
         return total([scores[number] for number in range(count)])
 
@@ -120,10 +120,10 @@ def _train_message(client: int, round: int, state_of: StateOf) -> Callable[[], b
     return message
 
 
-def _score_message(numbers: range) -> Callable[[], bytes]:
-    return lambda: pack({}, {"do": "score", "chunks": list(numbers)})
+def _score_message(numbers: range, part: ScoredPart) -> Callable[[], bytes]:
+    return lambda: pack({}, {"do": "score", "chunks": list(numbers), "part": part})
 
 
-def failed(reason: str) -> bytes:
+def failed(reason: str, traceback: str = "") -> bytes:
     """The reply of a job that could not be done."""
-    return pack({}, {"failure": reason})
+    return pack({}, {"failure": reason, "traceback": traceback})

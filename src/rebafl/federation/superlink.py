@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from ..base.errors import UserError, exists
-from ..base.words import first_line, printable
+from ..base.words import one_line, printable
 from .app.member_keys import MEMBERS, read_keys
 from .flower_changes import database_errors, need_flower, start_superlink
 from .machine_secret import SECRET, make_secret, read_secret
@@ -66,7 +66,7 @@ def main() -> None:
         try:
             start_superlink(partial(_once_served, folder, allowed), read_secret(folder), allowed.include)
         except database_errors() as error:
-            raise damaged(folder / DATABASE, first_line(error)) from None
+            raise damaged(folder / DATABASE, one_line(error)) from None
     except UserError as error:
         print(printable(str(error)), file=sys.stderr)
         sys.exit(2)

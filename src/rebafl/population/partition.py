@@ -10,6 +10,7 @@ import heapq
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -53,6 +54,8 @@ class Partition(ABC):
     """Who holds what, as a pure function of the labels and the seed; anyone who asks gets the same answer."""
 
     name: ClassVar[str]
+    by_position: ClassVar[bool] = False
+    """Does it say of single samples whose they are? Then a validation part is taken away from their holders."""
 
     clients: Annotated[int, Field(ge=1, le=10_000_000, description="how many clients there are (m)")] = 20
 
@@ -152,9 +155,19 @@ class File(Partition):
     """A JSON list with a list of sample positions for each client, as `rebafl partition --save` writes it."""
 
     name = "file"
+    by_position = True
     path: Annotated[str, Field(description="the JSON file")]
+    clients: Annotated[
+        int, Field(ge=0, le=10_000_000, description="how many clients there are (m); 0: as many as the file has")
+    ] = 0
 
-    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+    def __post_init__(self) -> None:
+        """Settings that are stored say how many: the file may change later, which is then noticed."""
+        if not self.clients:
+            with suppress(UserError):  # it is said where the data are split
+                object.__setattr__(self, "clients", len(self._pieces()))
+
+    def _pieces(self) -> list[Indices]:
         try:
             lists = json.loads(read_text(Path(self.path)))
             pieces = [np.array(positions, dtype=object).astype(np.int64) for positions in lists]
@@ -165,6 +178,10 @@ class File(Partition):
             ) from None
         if not good:
             raise UserError(f"partition.path: {self.path} must hold nothing but lists of whole numbers.")
+        return pieces
+
+    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+        pieces = self._pieces()
         if len(pieces) != self.clients:
             raise UserError(
                 f"partition.path: {self.path} holds {len(pieces)} clients, partition.clients says {self.clients}; "

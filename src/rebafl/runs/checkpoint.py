@@ -30,6 +30,8 @@ class Manifest:
     server: str = ""
     states: str = ""
     settings: str = ""
+    best: str = ""
+    """SHA-256 of the server after the round that is best on the validation part; empty without such a part."""
 
 
 COUNTS = ("round", "bytes", "clients")

@@ -13,6 +13,7 @@ from ..base.config import Plain
 from .client_lists import packed, unpacked
 
 RARE_LISTS = ("spent", "late", "unreached", "disconnected")
+VALIDATION = ("validation_accuracy", "validation_loss")
 ACCURACY = "_accuracy"  # ends the key of the accuracy of other weights, such as `cloud_accuracy`
 
 
@@ -62,6 +63,9 @@ class RoundLine:
     """All clients that were not connected when the round began, chosen or not; a simulation has none."""
     masked: Mapping[str, int] = field(default_factory=dict)
     """How many clients took part in each stage of a masked round of a federation, and how many had to."""
+    validation_accuracy: float | None = None
+    validation_loss: float | None = None
+    """Of the model on the part of the training data that was held out; None if there is none."""
 
     @property
     def chosen(self) -> list[int]:
@@ -100,6 +104,7 @@ class RoundLine:
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),
+            **{name: getattr(self, name) for name in VALIDATION if getattr(self, name) is not None},
             **{name + ACCURACY: value for name, value in self.other_accuracies.items()},
             "seconds": self.seconds,
         }
@@ -113,12 +118,17 @@ class RoundLine:
         """A line that was written. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
         values = unpacked(written)
         known = {name: values[name] for name in RoundLine.__dataclass_fields__ if name in values}
-        scores = [values["accuracy"], *(score for score in values["recall"] if score is not None)]
+        optional = (values.get("validation_accuracy"), *values["recall"])
+        scores = [values["accuracy"], *(score for score in optional if score is not None)]
         if not all(type(score) in (int, float) and 0 <= score <= 100 for score in scores):
             raise ValueError("an accuracy or a recall is no percentage")
         for name in ("refused", "missing"):
             known[name] = {int(client): str(reason) for client, reason in known.get(name, {}).items()}
-        others = {name.removesuffix(ACCURACY): value for name, value in values.items() if name.endswith(ACCURACY)}
+        others = {
+            name.removesuffix(ACCURACY): value
+            for name, value in values.items()
+            if name.endswith(ACCURACY) and name not in VALIDATION
+        }
         return RoundLine(**known, other_accuracies=others)
 
 

@@ -46,6 +46,7 @@ from .checkpoint import (
     states_digest,
 )
 from .events import RoundLine
+from .measures import best_round
 from .settings import complete
 
 CONFIG, ENVIRONMENT, ROUNDS = "config.toml", "environment.json", "rounds.jsonl"
@@ -66,6 +67,8 @@ class Record:
         self._states_mark = 0
         self._pending: dict[int, ClientState] = {}
         self._settings = ""
+        self.validation: list[float] = []  # accuracy of each round, if a part of the training data is held out
+        self._best = ""
 
     @property
     def begun(self) -> bool:
@@ -155,7 +158,8 @@ class Record:
             raise self._damaged("checkpoint", "it is that of a run with other settings")
         self._rounds_hash = hashlib.sha256(self._committed_lines(manifest))
         self._states, self._states_mark, self._pending = states, mark_of(states.values()), {}
-        self.round, self._length = manifest.round, manifest.bytes
+        self.round, self._length, self._best = manifest.round, manifest.bytes, manifest.best
+        self.validation = validation_of(self.rounds())
         if not manifest.rounds:  # a run of an earlier version: from its next round on, digests are expected
             self.write_config(self.config())
             self.write_environment(self.environment())
@@ -166,6 +170,17 @@ class Record:
     def server(self) -> dict[str, Tensors]:
         """The server's weights and state at the last committed round."""
         return self._server(self._manifest())
+
+    def best_server(self) -> tuple[int, dict[str, Tensors]]:
+        """The round that is best on the validation part, and the server's weights and state after it."""
+        manifest, validation = self._manifest(), validation_of(self.rounds())
+        if not validation:
+            raise UserError(
+                f"{self.path} holds no validation part out, so no round could be chosen as its best; "
+                "a new run with validation=0.1 does."
+            )
+        round = best_round(validation)
+        return round, self._server(Manifest(round, server=manifest.best))
 
     def client_state(self, client: int) -> Tensors | None:
         """A client's committed state, or None if it has none yet."""
@@ -211,10 +226,13 @@ class Record:
         sync(self.checkpoint)
         self._keep_earlier(stateful=count > 0)
         digests = (rounds_hash.hexdigest(), server_digest, states_digest(mark))
+        validation = [*self.validation, *validation_of([line])]
+        best = server_digest if validation and best_round(validation) == round else self._best
         if not keep_states:  # before the round is real: after that they would be taken for its own
             self._remove(saved.file for saved in self._pending.values())
-        self._write_manifest(Manifest(round, length, count, *digests, self._settings))
+        self._write_manifest(Manifest(round, length, count, *digests, self._settings, best))
         sync(self.checkpoint)
+        self.validation, self._best = validation, best
         self.round, self._length, self._rounds_hash = round, length, rounds_hash
         self._states |= new
         self._states_mark, self._pending = mark, {}
@@ -259,9 +277,19 @@ class Record:
 
     def _remove_earlier(self) -> None:
         """Remove the points that are not kept any longer."""
-        kept = earlier_points(self.round) if not self._states else set()
-        for round in ({self.round - 1} | earlier_points(self.round - 1)) - kept:
-            self._remove([f"server-{round}.safetensors", f"manifest-{round}.json"])
+        kept = self._kept_points()
+        before = {self.round - 1} | earlier_points(self.round - 1)
+        servers = before | self._best_rounds(before)  # what is left of a best round that is none any more
+        self._remove(f"manifest-{round}.json" for round in before - kept)
+        self._remove(f"server-{round}.safetensors" for round in servers - kept - self._best_rounds(kept) - {self.round})
+
+    def _kept_points(self) -> set[int]:
+        """The earlier rounds that can be gone back to."""
+        return set() if self._states else earlier_points(self.round)
+
+    def _best_rounds(self, points: Iterable[int]) -> set[int]:
+        """The best round on the validation part so far, and as of each of these."""
+        return {best_round(self.validation[:point]) for point in (*points, self.round) if self.validation[:point]}
 
     def _remove(self, files: Iterable[str]) -> None:
         for name in files:
@@ -283,7 +311,8 @@ class Record:
             raise self._damaged(f"checkpoint/{name}", error) from None
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.checkpoint / MANIFEST, seal(_json(asdict(manifest))))
+        values = {name: value for name, value in asdict(manifest).items() if name != "best" or value}
+        write_whole(self.checkpoint / MANIFEST, seal(_json(values)))
 
     def _rounds_file(self) -> bytes:
         path = self.path / ROUNDS
@@ -338,8 +367,9 @@ class Record:
     def _forget_uncommitted(self) -> None:
         """Remove files of a round that never became real, and what was replaced."""
         kept = {MANIFEST, f"server-{self.round}.safetensors", *(saved.file for saved in self._states.values())}
-        for round in () if self._states else earlier_points(self.round):
-            kept |= {f"server-{round}.safetensors", f"manifest-{round}.json"}
+        points = self._kept_points()
+        kept |= {f"manifest-{round}.json" for round in points}
+        kept |= {f"server-{round}.safetensors" for round in points | self._best_rounds(points)}
         for path in list(self.checkpoint.iterdir()):
             name = path.name.removesuffix(ASIDE)
             patterns = (CLIENT_FILE, SERVER_FILE, EARLIER_FILE)
@@ -351,11 +381,22 @@ class Record:
         return UserError(f"{self.path / name} is damaged ({reason}); restore it, or start again in another directory.")
 
 
+def validation_of(lines: Iterable[RoundLine]) -> list[float]:
+    """The accuracy of each round on the validation part; empty if none is held out."""
+    return [line.validation_accuracy for line in lines if line.validation_accuracy is not None]
+
+
 def open_run(path: Path) -> Record:
     """A directory that holds a run, for reading."""
     if not exists(path / CONFIG):
         raise UserError(f"{path} holds no run: it has no {CONFIG}.")
     return Record(path)
+
+
+def run_name(path: Path) -> str:
+    """A run's short name: that of its folder; federations call theirs all `run`, and have the folder above in it."""
+    whole = path.resolve()
+    return f"{whole.parent.name}/{whole.name}" if whole.name == "run" and whole.parent.name else whole.name
 
 
 def read_settings(path: Path) -> Plain:

@@ -15,8 +15,8 @@ from functools import cache
 
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload, mismatch, refusal
-from ..algorithms.hooks import checked_tensors, checked_weights
+from ..algorithms.aggregate import Upload, mismatch, refusal, unlike
+from ..algorithms.hooks import SEE, checked_tensors, checked_weights
 from ..algorithms.interface import Algorithm, Sent, Server
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
@@ -25,7 +25,7 @@ from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..secagg.abort import Abort
 from ..secagg.fixed_point import Vector
-from ..training.evaluate import diversity
+from ..training.evaluate import Score, diversity
 from .accountant import accountant_of
 from .aggregation import NextServer, next_server, next_server_by_sum
 from .events import RoundLine
@@ -145,9 +145,9 @@ class Round:
         extra = checked_tensors(algorithm, "broadcast", algorithm.broadcast(self.server))
         self.sent = Sent(self.server.weights, extra)
         self.expected = run.experiment.expected_upload(self.server)
-        self.state = algorithm.client_state_template(self.server)
+        self.state = run.experiment.expected_state(self.server)
         self.progress = ProgressFile(self.record.path, self.number)
-        self.failures: dict[int, str] = {}
+        self.failures: dict[int, str] = {}  # clients that raised, or whose upload has another form than it must have
         self.stages: dict[str, int] = {}
         self.sum = Summed(run.averages, self.protect) if run.averages else None
         self._uploads: dict[int, Upload] = {}
@@ -165,6 +165,8 @@ class Round:
             self.failures[outcome.client] = self._refused[outcome.client] = outcome.failure
         elif reason := self._refusal(outcome.upload, outcome.state or {}) or self._keep(outcome.upload):
             self._refused[outcome.client] = reason
+            if self._malformed(outcome.upload, outcome.state or {}):
+                self.failures[outcome.client] = f"{reason} ({SEE})"
         elif outcome.state:
             self.record.keep_state(outcome.client, outcome.state)
 
@@ -198,6 +200,11 @@ class Round:
         reason = mismatch(state, self.state) if self.checks.states else None
         return f"next state: {reason}" if reason else None
 
+    def _malformed(self, upload: Upload, state: Tensors) -> bool:
+        """Is it the form that is wrong, names, shapes or types, as it would be in every round?"""
+        pairs = ((upload.change, self.expected.change), (upload.shared, self.expected.shared), (state, self.state))
+        return any(unlike(tensors, like) for tensors, like in pairs[: 3 if self.checks.states else 2])
+
     @property
     def uploads(self) -> list[Upload]:
         """Those that are used, in client-id order whatever the order of arrival; none where only a sum is known."""
@@ -222,9 +229,10 @@ class Round:
         self.progress.say("scoring")
         engine, algorithm = self.run.engine, self.experiment.settings.algorithm
         server, hidden, discarded = (self.server, [], failed) if failed else self._aggregated(len(who.trains))
-        scores = _scores(engine, algorithm, server)
+        held_out = self.experiment.work.data.validation is not None
+        scores = _scores(engine, algorithm, server, held_out)
         if server is not self.server:
-            before = cache(lambda: _scores(engine, algorithm, self.server))  # seldom needed
+            before = cache(lambda: _scores(engine, algorithm, self.server, held_out))  # seldom needed
             if discarded := self.checks.unusable(scores.loss, lambda: before().loss):
                 server, scores = self.server, before()
         line = RoundLine(
@@ -250,6 +258,8 @@ class Round:
             hidden=hidden,
             masked=self.stages,
             unshared=self.sent.unshared,
+            validation_accuracy=scores.validation.accuracy if scores.validation else None,
+            validation_loss=scores.validation.mean_loss if scores.validation else None,
             **self._privacy(who),
         )
         if self.run.holdings.learn(self.uploads):
@@ -283,18 +293,24 @@ class Round:
 
 @dataclass(frozen=True)
 class Scores:
-    """How good a server is on the whole test set; `others` are accuracies of other weights, by name."""
+    """How good a server is on the whole test set; `others` are accuracies of other weights, by name.
+
+    `validation` is its score on the part of the training data that was held out, if one was.
+    """
 
     accuracy: float
     loss: float
     recall: Sequence[float | None]
     others: Mapping[str, float]
+    validation: Score | None
 
 
-def _scores(engine: Engine, algorithm: Algorithm, server: Server) -> Scores:
-    score = engine.score(checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights))
+def _scores(engine: Engine, algorithm: Algorithm, server: Server, held_out: bool) -> Scores:
+    counted = checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights)
+    score = engine.score(counted)
     others = {}
     for name, weights in algorithm.also_evaluated(server).items():
         checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
         others[name] = engine.score(checked).accuracy
-    return Scores(score.accuracy, score.mean_loss, score.recall, others)
+    validation = engine.score(counted, "validation") if held_out else None
+    return Scores(score.accuracy, score.mean_loss, score.recall, others, validation)

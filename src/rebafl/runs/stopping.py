@@ -12,7 +12,8 @@ from typing import Any
 
 from ..base.errors import UserError
 from ..base.files import is_locked, write_whole
-from .record import open_run
+from .record import Record, open_run
+from .settings import Settings
 
 STOP = "stop.json"  # in the run directory
 
@@ -42,6 +43,23 @@ def honours_stop(folder: Path, round: int) -> bool:
         return False
     _write(folder, {"stopped_after": round})
     return True
+
+
+def is_over(record: Record, settings: Settings) -> bool:
+    """Has a run done its rounds, or stopped getting better? The writer of the run asks between two rounds."""
+    if record.round >= settings.rounds:
+        return True
+    if not settings.stop.is_over(record.validation):
+        return False
+    if plateau_after(record.path) != record.round:
+        _write(record.path, {"plateau_after": record.round})
+    return True
+
+
+def plateau_after(folder: Path) -> int | None:
+    """The round after which the run ended since it had stopped getting better; None if it did not."""
+    round = _read(folder).get("plateau_after")
+    return round if isinstance(round, int) else None
 
 
 def forget_stop(folder: Path) -> None:

@@ -1,10 +1,11 @@
-"""How good is a model? Scored on the whole test set in fixed chunks, so that any number of workers agrees."""
+"""How good is a model? Scored on the test set, or validation part, in fixed chunks: any number of workers agrees."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,8 @@ from torch import Tensor
 from ..algorithms.aggregate import weighted_mean_of
 from ..data import Data
 from ..models.contract import CHUNK, Classifier, evaluating
+
+ScoredPart = Literal["test", "validation"]
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,21 @@ class Score:
         return self.loss / sum(self.total)
 
 
-def chunks(data: Data) -> int:
-    return -(-len(data.y_test) // CHUNK)
+def chunks(data: Data, part: ScoredPart = "test") -> int:
+    held = data.y_test if part == "test" else _held_out(data)
+    return -(-len(held) // CHUNK)
 
 
-def score_chunk(net: Classifier, data: Data, number: int) -> Score:
-    """The score on one chunk of the test set."""
-    part = slice(number * CHUNK, (number + 1) * CHUNK)
-    labels = data.y_test[part]
+def score_chunk(net: Classifier, data: Data, number: int, part: ScoredPart = "test") -> Score:
+    """The score on one chunk of the test set, or of the validation part."""
+    where = slice(number * CHUNK, (number + 1) * CHUNK)
+    if part == "test":
+        raw, labels = data.x_test[where], data.y_test[where]
+    else:
+        index = _held_out(data)[where]
+        raw, labels = data.x_train[index], data.y_train[index]
     with evaluating(net):
-        logits = net(data.inputs(data.x_test[part]))
+        logits = net(data.inputs(raw))
     hits = labels[logits.argmax(1) == labels]
     classes = len(data.classes)
     return Score(
@@ -55,6 +63,11 @@ def score_chunk(net: Classifier, data: Data, number: int) -> Score:
         tuple(labels.bincount(minlength=classes).tolist()),
         float(F.cross_entropy(logits.to(torch.float64), labels, reduction="sum")),
     )
+
+
+def _held_out(data: Data) -> Tensor:
+    assert data.validation is not None  # nobody asks for it unless the settings do
+    return data.validation
 
 
 def total(scores: Sequence[Score]) -> Score:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ..algorithms.aggregate import Upload
+from ..algorithms.hooks import checked_context, checked_loss, checked_tensors, checked_upload
 from ..algorithms.interface import Algorithm, Batch, Client, Sent
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 from .images import bordered, crop_flip, rows_of
 from .protections import NONE, Protections, without_prototypes
-from .sgd import SGD
+from .sgd import make_optimiser
 
 Outgoing = Callable[[Upload, Client], Upload]
 """What an upload passes on its way out of a client, where it may be changed (clipped, rounded, masked)."""
@@ -39,19 +40,21 @@ def train(
     """
     load_weights(net, sent.weights)
     net.eval()
-    context = algorithm.start(net, sent, client)
+    context = checked_context(algorithm, algorithm.start(net, sent, client))
     steps = fit(
         net,
         client,
         algorithm.trains,
-        lambda batch: algorithm.loss(net, batch, context),
+        lambda batch: checked_loss(algorithm, algorithm.loss(net, batch, context)),
         lambda: algorithm.correct(net, context),
     )
     net.eval()
     protect.change_weights(net, sent.weights, algorithm.trains, client)  # before anything else is computed from them
-    upload = protect.change_upload(algorithm.upload(net, context, steps), net, client)
+    upload = checked_upload(algorithm, algorithm.upload(net, context, steps))
+    upload = protect.change_upload(upload, net, client)
     upload = outgoing(without_prototypes(upload, sent.unshared), client)
-    return upload, algorithm.next_state(net, context, upload, steps)
+    state = algorithm.next_state(net, context, upload, steps)
+    return upload, checked_tensors(algorithm, "next_state", state)
 
 
 def fit(
@@ -64,12 +67,14 @@ def fit(
     """Minimise `loss` over the client's data; how many steps that took."""
     steps, settings = 0, client.training
     with _only(net, trains) as parameters:
-        optimiser = SGD(parameters, settings)
+        optimiser = make_optimiser(parameters, settings)
         _train_mode(net, trains)
         for batch in batches(client):
             optimiser.zero_grad()
             torch.autograd.backward(loss(batch))
             correct()
+            if settings.clip_norm:
+                nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
             optimiser.step()
             steps += 1
     return steps

@@ -22,9 +22,9 @@ from ..runs.holdings import Holdings, read_holdings
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.progress import read_progress
 from ..runs.prototypes import read_prototypes
-from ..runs.record import Record, open_run
+from ..runs.record import Record, open_run, run_name
 from ..runs.settings import flatten
-from ..runs.stopping import is_requested, stopped_after
+from ..runs.stopping import is_requested, plateau_after, stopped_after
 from .cells import ANSWERED, Cells, cells_of, idle_state, presence
 
 State = Literal["running", "stopping", "stopped", "finished", "interrupted", "failed"]
@@ -39,7 +39,7 @@ def state_of(path: Path, done: int, rounds: int) -> State:
     """Is somebody working on this run, and if not, why not?"""
     if is_locked(path):
         return "stopping" if is_requested(path) else "running"
-    if done >= rounds:
+    if done >= rounds or plateau_after(path) is not None:
         return "finished"
     if stopped_after(path) is not None:
         return "stopped"
@@ -111,7 +111,7 @@ class RunView:
         now = read_progress(self.path) if state in ("running", "stopping") else None
         failure = self.path / FAILURE
         return {
-            "name": self.path.resolve().name,
+            "name": run_name(self.path),
             "path": str(self.path),
             "kind": "federation" if self.federated else "simulation",
             "state": state,
@@ -149,6 +149,7 @@ class RunView:
             "best_round": measures.best_round(accuracy),
             "last": accuracy[-1],
             "last_ten": measures.last_ten(accuracy),
+            "last_ten_name": measures.tail_name(len(accuracy)),
             "second_half": measures.second_half(accuracy),
         }
 

@@ -26,6 +26,13 @@ def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(tmp_path
     assert (tmp_path / "fed" / "ca.key").read_bytes() == before
 
 
+def test_git_takes_nothing_of_it(tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    create(tmp_path / "fed", SMALL)
+    status = ["git", "-C", str(tmp_path), "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.run(status, capture_output=True, text=True, check=True).stdout == ""
+
+
 def test_a_machine_gets_its_own_secret_and_no_other(tmp_path):
     create(tmp_path / "fed", SMALL)
     assert [path.name for path in (tmp_path / "fed" / "node-1").glob("node*.key")] == ["node.key"]

@@ -20,6 +20,7 @@ from ..machine_secret import make_secret
 
 DESCRIPTION, NODE_CONFIG = "federation.json", "node-config"
 PORT = 9092
+KEEP_OUT = "# keys, certificates and runs of a federation: none of it belongs into a repository\n*\n"
 COMPOSE_NAME = "server"  # what the compose example calls the server
 
 
@@ -48,6 +49,7 @@ def create(folder: Path, plan: Plan) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
+        (folder / ".gitignore").write_text(KEEP_OUT, encoding="utf-8")  # first: no key is ever there without it
         _fill(folder, plan)
     except OSError as error:
         raise UserError(f"{folder} cannot hold a federation ({error.strerror}); choose another directory.") from None

@@ -55,6 +55,8 @@ def numbers(line: RoundLine, classes: Sequence[str]) -> dict[str, float]:
     values: dict[str, float | None] = {
         "accuracy": line.accuracy,
         "loss": line.loss,
+        "validation/accuracy": line.validation_accuracy,
+        "validation/loss": line.validation_loss,
         "diversity": line.diversity,
         "epsilon": line.epsilon,
         "seconds": line.seconds,

@@ -15,9 +15,9 @@ from ....algorithms.aggregate import Upload
 from ....base.config import build
 from ....base.errors import UserError
 from ....data import Data, Inputs
-from ....population.partition import Indices, Split, split_by
+from ....population.partition import Indices, Split
 from ....runs.accountant import accountant_of
-from ....runs.experiment import work_of
+from ....runs.experiment import split_of, work_of
 from ....runs.settings import Settings
 from ....training.client_work import Work
 from ....training.resources import keep_memory, one_thread
@@ -106,7 +106,7 @@ def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs
     data = datasets.load(settings.dataset, log.info)
     if data.digest != order.data:
         raise UserError(f"{settings.dataset} on this node holds other data than on the server; make them the same.")
-    split = split_by(settings.partition, data.y_train.numpy(), len(data.classes), settings.seed)
+    data, split = split_of(settings, data)
     return data, split.indices(part)
 
 

@@ -36,7 +36,7 @@ from ....runs.opening import check_same, open_record
 from ....runs.record import Record
 from ....runs.rounds import Absence, Checks, Round, Run
 from ....runs.settings import Settings
-from ....runs.stopping import forget_stop, honours_stop
+from ....runs.stopping import forget_stop, honours_stop, is_over
 from ....runs.summed import check_enough
 from ....secagg.abort import Abort
 from ....training.resources import one_thread
@@ -83,7 +83,7 @@ def federate(
         log.info("%s: %s of %s rounds are done.", record.path, record.round, settings.rounds)
         forget_stop(record.path)
         with Logs(record, settings.log, log.warning) as logs:
-            while record.round < settings.rounds and not honours_stop(record.path, record.round):
+            while not is_over(record, settings) and not honours_stop(record.path, record.round):
                 federation.round()
                 logs.follow()
     return record
