@@ -22,7 +22,10 @@ def asked(*words):
 @pytest.fixture
 def folder(tmp_path):
     def lines(*values, **facts):
-        return [round_line(round=n, accuracy=v, recall=[v], seconds=30.0, active=[0, 1], **facts) for n, v in enumerate(values, 1)]
+        return [
+            round_line(round=n, accuracy=v, recall=[v], seconds=30.0, active=[0, 1], **facts)
+            for n, v in enumerate(values, 1)
+        ]
 
     written_run(tmp_path / "a", lines(10.0, 60.0, 50.0), 4, rounds=3, algorithm="fedavg")
     written_run(tmp_path / "deep" / "b", lines(70.0), 4, rounds=5, algorithm={"kind": "fedprox", "mu": 0.1}, seed=2)

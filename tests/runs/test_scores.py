@@ -134,12 +134,18 @@ def test_any_number_of_workers_gives_the_same_and_no_client_touches_another(toy,
     assert all((value is not None) == (label in held) for label, value in enumerate(found[0][2]))
 
 
-def test_clients_that_cannot_be_tuned_are_left_out(toy):
+def test_clients_without_a_tested_class_are_left_out(toy):
     split = prepare(make_settings({"partition": {"clients": 4, "samples": 20}}), toy, TinyNet).work.split
-    recall = [50.0] * split.classes
-    some = over_clients(split, recall, {1: [80.0] * split.classes})
-    assert (some["mean"], some["tuned_mean"]) == (50.0, 80.0)
-    assert "tuned_mean" not in over_clients(split, recall, {})
+    known, unknown = [80.0] * split.classes, [None] * split.classes
+    assert over_clients(split, {1: known, 2: unknown}) == {"mean": 80.0, "worst_tenth": 80.0, "spread": 0.0}
+    assert over_clients(split, {}) == {}
+
+
+def test_clients_with_models_of_their_own_are_scored_by_these(tmp_path, toy):
+    record = client_run(tmp_path / "r", toy, "tuned", algorithm="alone", participation="always")
+    found = lines(record.path)[3]["over_clients"]
+    assert set(found) == {"mean", "worst_tenth", "spread"}, "there is no model for all that could be fine-tuned"
+    assert found["mean"] > lines(record.path)[3]["accuracy"], "a client's own classes are easier than all classes"
 
 
 def test_a_federation_has_no_clients_data(tmp_path, toy):

@@ -287,12 +287,16 @@ class Round:
         evaluate = self.experiment.settings.evaluate
         if not evaluate.clients_due(self.number):
             return {}
-        tuned = None
+        engine, split = self.run.engine, self.experiment.work.split
+        models = self.experiment.settings.algorithm.scored(server)
+        if len(models) > 1:  # each client has its own, and there is none to fine-tune
+            recalls = {client: engine.score(model).recall for client, model in enumerate(models)}
+            return {"over_clients": over_clients(split, recalls)}
+        found = over_clients(split, dict.fromkeys(range(split.clients), scores.recall))
         if evaluate.clients == "tuned":
-            weights = self.experiment.settings.algorithm.evaluated(server)
-            clients = range(self.experiment.work.split.clients)
-            tuned = dict(self.run.engine.tune(weights, self.number, clients, evaluate.epochs))
-        return {"over_clients": over_clients(self.experiment.work.split, scores.recall, tuned)}
+            tuned = dict(engine.tune(models[0], self.number, range(split.clients), evaluate.epochs))
+            found |= {f"tuned_{name}": value for name, value in over_clients(split, tuned).items()}
+        return {"over_clients": found}
 
     def _aggregated(self, asked: int) -> NextServer:
         """The next server, the classes whose prototypes it does not pass on, and why it is the old one if it is."""

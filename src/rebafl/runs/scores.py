@@ -10,7 +10,7 @@ from ..algorithms.interface import Algorithm, Server
 from ..base.config import Plain
 from ..engines import Engine
 from ..population.partition import Split
-from ..training.evaluate import Score
+from ..training.evaluate import Score, total
 from ..training.personal import Recall, accuracy_for
 from . import measures
 from .events import RoundLine
@@ -42,13 +42,14 @@ class Scores:
 
 
 def scores_of(engine: Engine, algorithm: Algorithm, server: Server, held_out: bool) -> Scores:
-    counted = checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights)
-    score = engine.score(counted)
+    hook = "evaluated" if type(algorithm).scored is Algorithm.scored else "scored"
+    counted = [checked_weights(algorithm, hook, model, server.weights) for model in algorithm.scored(server)]
+    score = total([engine.score(model) for model in counted])
     others = {}
     for name, weights in algorithm.also_evaluated(server).items():
         checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
         others[name] = engine.score(checked).accuracy
-    validation = engine.score(counted, "validation") if held_out else None
+    validation = total([engine.score(model, "validation") for model in counted]) if held_out else None
     return Scores(score.accuracy, score.mean_loss, score.recall, others, validation)
 
 
@@ -58,12 +59,8 @@ def carried_on(last: RoundLine) -> Plain:
     return {"scored": last.scored or last.round, **{name: getattr(last, name) for name in names}}
 
 
-def over_clients(split: Split, recall: Recall, tuned: Mapping[int, Recall] | None) -> dict[str, float]:
-    """Mean, worst tenth and spread over all clients that have samples; of those that could be fine-tuned, too."""
-    counts = {client: split.counts(client) for client in range(split.clients)}
-    found: dict[str, float] = {}
-    for prefix, recalls in (("", dict.fromkeys(counts, recall)), ("tuned_", tuned)):
-        scores = [accuracy_for(counts[client], own) for client, own in sorted((recalls or {}).items())]
-        if accuracies := [score for score in scores if score is not None]:
-            found |= {prefix + name: value for name, value in measures.over_clients(accuracies).items()}
-    return found
+def over_clients(split: Split, recalls: Mapping[int, Recall]) -> dict[str, float]:
+    """Mean, worst tenth and spread over these clients; of those that have samples of a class that was tested."""
+    scores = [accuracy_for(split.counts(client), recalls[client]) for client in sorted(recalls)]
+    accuracies = [score for score in scores if score is not None]
+    return measures.over_clients(accuracies) if accuracies else {}

@@ -22,7 +22,7 @@ from ..algorithms import robust
 from ..algorithms.interface import Algorithm, Training
 from ..algorithms.rebafl import ReBaFL
 from ..algorithms.robust import Defence, NoDefence
-from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
+from ..base.config import KIND, Added, Plain, added, build, declared, merge, nested, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
 from ..base.reading import read_bytes
@@ -176,6 +176,7 @@ TYPES: dict[str, Any] = {n: field.annotation for n, field in _fields.items() if 
 """Those settings that are tables of settings themselves, and what is made of each."""
 
 SECTIONS = tuple(TYPES)
+_SECTION_TYPES = tuple(TYPES.values())
 
 _KINDS_OF: dict[Any, Kinds[Any]] = {
     Partition: partition.KINDS,
@@ -191,13 +192,35 @@ _DEFAULTS: Plain = {name: {k: v for k, v in plain(_fields[name].default).items()
 
 
 def make_settings(*layers: Mapping[str, Any]) -> Settings:
-    """Later layers win over earlier ones, and all over the paper's defaults for the data set."""
-    chosen = merge(_up_to_date(layers), SECTIONS)
+    """Later layers win over earlier ones, and all over the paper's defaults for the data set.
+
+    Keys may be dotted, `{"algorithm.mu": 0.5}`, and a section may be an object, `{"algorithm": FedProx(mu=0.1)}`.
+    """
+    chosen = merge(_up_to_date(tuple(_spelled_out(layer) for layer in layers)), SECTIONS)
     dataset = chosen.get("dataset", _fields["dataset"].default)
     paper = OF_THE_PAPER.get(dataset, {}) if isinstance(dataset, str) else {}
     values = merge([_DEFAULTS, paper, chosen], SECTIONS)
     parts = {name: _section(name, values.pop(name)) for name in SECTIONS}
     return build(Settings, {**values, **parts})
+
+
+def _spelled_out(layer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A layer whose dotted keys are tables, and whose objects are plain values."""
+    objects = {name: _table_of(name, value) for name, value in layer.items() if isinstance(value, _SECTION_TYPES)}
+    layer = {**layer, **objects}
+    if not any("." in name for name in layer):
+        return layer
+    pairs = [
+        (f"{name}.{key}", inner)
+        for name, value in layer.items()
+        for key, inner in (value.items() if isinstance(value, Mapping) else [("", value)])
+    ]
+    return nested((name.rstrip("."), value) for name, value in pairs)
+
+
+def _table_of(name: str, part: Any) -> Plain:
+    kinds = KINDS.get(name)
+    return {**plain(part), **({KIND: kinds.kind_of(type(part))} if kinds else {})}
 
 
 def _section(name: str, values: Plain) -> Any:
