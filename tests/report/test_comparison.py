@@ -2,6 +2,7 @@
 
 import io
 import json
+from itertools import product
 
 import pytest
 from rich.table import Table
@@ -103,16 +104,16 @@ def test_a_folder_and_labels(folder, tmp_path, monkeypatch):
 
 
 def test_in_a_narrow_window_nothing_is_cut(folder, monkeypatch):
-    table = comparison_table(groups_of(folder))
-    for width in (40, 80, 120, 200):
+    tables = [comparison_table(groups_of(folder)), *further_tables(groups_of(folder), 42.0, "last")]
+    assert len(tables) == 3
+    for table, width in product(tables, (40, 60, 70, 80, 100, 120, 200)):
         held = io.StringIO()
-        monkeypatch.setattr(
-            terminal, "out", PlainConsole(file=held, force_terminal=True, width=width, color_system=None)
-        )
+        console = PlainConsole(file=held, force_terminal=True, width=width, color_system=None)
+        monkeypatch.setattr(terminal, "out", console)
         terminal.show(table)
         text = held.getvalue()
         assert max(map(len, text.splitlines())) <= width
         assert "…" not in text
         for column in texts(table).values():
             for cell in column:
-                assert cell in text
+                assert cell in text, (cell, width)
