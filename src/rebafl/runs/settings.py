@@ -35,6 +35,7 @@ from ..training import attacks
 from ..training.attacks import Attack, NoAttack
 from ..training.protections import Protections
 from .early_stop import EarlyStop
+from .scoring import Evaluate
 
 KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log", "stop")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
@@ -125,6 +126,7 @@ class Settings:
     attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
     stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
     seeds: Annotated[Seeds, Added(before=Seeds())] = Seeds()
+    evaluate: Annotated[Evaluate, Added(before=Evaluate())] = Evaluate()
 
     def seed_of(self, part: Chance) -> int:
         """The seed that a part of what is random follows from."""
