@@ -16,7 +16,7 @@ from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
-from . import bench, compare, completion, data, federation, look, models, paper, privacy, runs, settings, verify
+from . import bench, compare, completion, data, federation_changes, look, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
 
@@ -73,7 +73,7 @@ for command in (
 for name, group in {
     "data": data.app,
     "paper": paper.app,
-    "federation": federation.app,
+    "federation": federation_changes.app,
     "privacy": privacy.app,
 }.items():
     app.add_typer(group, name=name, cls=Commands)
