@@ -11,7 +11,7 @@ import rebafl
 ROOT = Path(__file__).parent.parent
 PUBLIC = {
     # a run
-    "Settings", "make_settings", "simulate", "UserError", "__version__",
+    "Settings", "make_settings", "simulate", "Run", "load", "UserError", "__version__",
     # an algorithm
     "Algorithm", "Batch", "Client", "Context", "Costs", "Sent", "Server", "Task", "Training", "Upload",
     "ClientsTrained", "RoundLine", "RunStarted",

@@ -1,8 +1,8 @@
 """Which method is best under label skew and dropout, if all are tuned alike? Runs, and the tables of docs/beyond.md.
 
-    python tools/beyond.py run tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
-    python tools/beyond.py run report --seeds 0,1   # the chosen settings on the test images
-    python tools/beyond.py run ablation
+    python tools/beyond.py tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
+    python tools/beyond.py report --seeds 0,1   # the chosen settings on the test images
+    python tools/beyond.py ablation
     python tools/beyond.py table
 
 What is run is in tools/beyond.toml. Each run is resumable, and what is kept of it is a file in results/beyond.
@@ -11,11 +11,13 @@ What is run is in tools/beyond.toml. Each run is resumable, and what is kept of 
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -31,12 +33,13 @@ HERE = Path(__file__).parent
 RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
 PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
+PARTS: dict[str, Any] = PLAN["parts"]
 TUNING = "beyond/tuning"
 
 
 def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Cell]:
     """The runs of a part, cheapest condition first, one seed after the other."""
-    chosen = PLAN["parts"][part]
+    chosen = PARTS[part]
     for seed in seeds or chosen["seeds"]:
         for condition in chosen["conditions"]:
             for method in chosen["methods"]:
@@ -88,15 +91,45 @@ def numbers(result: Result) -> str:
     return f"{result.measure('second_half'):.2f} ({result.measure('swing'):.2f})"
 
 
+def tables() -> str:
+    """What is there of each part, as Markdown."""
+    return "\n\n".join(
+        f"### {part.capitalize()}\n\n{chosen['about']}\n\n{table(part)}" for part, chosen in PARTS.items()
+    )
+
+
+def table(part: str) -> str:
+    """Methods by conditions: second half and swing, means over the seeds that are there."""
+    found = defaultdict[tuple[str, str], list[Result]](list)
+    for cell in cells(part):
+        if result := read(cell, RESULTS):
+            found[cell.method, cell.condition].append(result)
+    conditions, methods = PARTS[part]["conditions"], PARTS[part]["methods"]
+    rows = [["", *conditions], ["---"] * (1 + len(conditions))]
+    rows += [[method, *(entry(found[method, condition]) for condition in conditions)] for method in methods]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def entry(results: Sequence[Result]) -> str:
+    if not results:
+        return "–"
+    accuracy = [result.measure("second_half") for result in results]
+    spread = f" ± {stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
+    return f"{fmean(accuracy):.1f}{spread} ({fmean(result.measure('swing') for result in results):.1f}; {len(results)})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PLAN["parts"])
+    parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[])
     parser.add_argument("--where", action="append", default=[])
     parser.add_argument("--only", action="append", default=[])
     words = parser.parse_args()
-    run_all(list(cells(words.part, words.seeds, words.where, words.only)), words.jobs)
+    if words.part == "table":
+        print(tables())
+    else:
+        run_all(list(cells(words.part, words.seeds, words.where, words.only)), words.jobs)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from .population.participation import Participation
 from .population.partition import Partition, Split
 from .runs.events import ClientsTrained, RoundLine, RunStarted
 from .runs.export import export_model, load_model, model_of_run, predict
+from .runs.finished import Run, load
+from .runs.python import simulate
 from .runs.settings import Settings, make_settings
-from .runs.simulate import simulate
 from .training.attacks import Attack
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Participation",
     "Partition",
     "RoundLine",
+    "Run",
     "RunStarted",
     "Sent",
     "Server",
@@ -56,6 +58,7 @@ __all__ = [
     "from_arrays",
     "from_torch",
     "gradients",
+    "load",
     "load_model",
     "make_settings",
     "model_of_run",

@@ -19,6 +19,8 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from rebafl.federation.app.member_keys import read_keys
+from rebafl.federation.guard import HEADER, proof
+from rebafl.federation.machine_secret import read_secret
 from rebafl.federation.ops.control import connected
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.federation.ops.local import open_or_create
@@ -107,15 +109,22 @@ def test_plain_text_is_refused(running):
 
 @pytest.mark.slow
 def test_a_request_from_elsewhere_cannot_add_keys_or_submit_runs(running):
-    """uvicorn believes what a proxy on this machine says of a client's address: this is a client from elsewhere."""
+    """Nor can one from here that has no secret; what a proxy says of addresses neither opens nor closes anything."""
     trusted = ssl.create_default_context(cafile=running.folder / "ca.crt")
     url = f"https://127.0.0.1:{running.plan.port}"
+    secret = {HEADER: proof(read_secret(running.server))}
     with httpx.Client(verify=trusted, base_url=url, headers={"content-type": "application/protobuf"}) as client:
-        assert client.post("/v1/control/list-nodes").status_code == 200
-        elsewhere = {"x-forwarded-for": "192.0.2.9"}
-        for path in ("/v1/control/list-nodes", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs"):
-            assert client.post(path, headers=elsewhere).status_code == 403
-        assert client.post("/v1/fleet/activate-node", headers=elsewhere).status_code == 401
+        for address in ("127.0.0.1", "192.0.2.9", "::1"):
+            forwarded = {"x-forwarded-for": address, "x-real-ip": address, "x-forwarded-proto": "https"}
+            for path in ("/v1/control/list-nodes", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs"):
+                assert client.post(path, headers=forwarded).status_code == 401
+            assert client.post("/v1/control/list-nodes", headers={**forwarded, **secret}).status_code == 200
+            assert client.post("/v1/fleet/activate-node", headers=forwarded).status_code == 401
+        unsigned = client.post("/v1/runtime/acquire-task", headers=secret)  # Flower's own check, behind the guard
+        assert (unsigned.status_code, "SuperExec authentication failed" in unsigned.text or unsigned.text) == (
+            401,
+            True,
+        )
 
 
 @pytest.mark.slow
@@ -131,7 +140,7 @@ def test_a_node_cannot_speak_for_another(running):
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(private, private.public_key()),
     ]
-    address, authority = running.link.address, running.link.authority.read_bytes()
+    address, authority = running.link.address, (running.folder / "ca.crt").read_bytes()
     with FleetHttpClient.from_server_address(address, False, authority, interceptors) as client:
         client.ActivateNode(ActivateNodeRequest(public_key=allowed[1], heartbeat_interval=30))
         assert members(running)[1]

@@ -316,5 +316,7 @@ def test_section_names_stand_once():
         "protect",
         "robust",
         "attack",
+        "stop",
+        "seeds",
     )
     assert make_settings({}) == Settings()

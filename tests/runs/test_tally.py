@@ -13,7 +13,8 @@ from rebafl.algorithms.interface import Algorithm
 from rebafl.paper import items, results
 from rebafl.paper.item_results import ItemResults
 from rebafl.paper.items import cells, find_item, find_scale
-from rebafl.report.summary import comparison_table, group_runs, read_run
+from rebafl.report.comparison import comparison_table
+from rebafl.report.summary import group_runs, read_run
 from rebafl.runs.record import open_run
 from rebafl.runs.tally import Tally, tally
 from support.toy import round_line, run_toy
@@ -32,6 +33,8 @@ def test_counted_by_hand():
     assert found == sum((tally([line]) for line in LINES), Tally())
     assert str(tally(LINES[:1])) == "refused 1 of 2 uploads"
     assert str(Tally(rounds=9, uploads=50)) == ""
+    discarded = tally([round_line(active=[0], updated=False, discarded="its loss is infinite")])
+    assert discarded.words() == {"no update": "1 of 1", "discarded": "1 of 1"}
 
 
 def test_numbers_that_say_little_are_warned_of():

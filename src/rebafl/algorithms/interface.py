@@ -25,10 +25,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
+from typing_extensions import Self
 
-from ..base.config import parameters
+from ..base.config import Added, parameters
 from ..base.errors import UserError
 from ..base.rng import Noise, system_noise
 from ..base.tensors import Tensors
@@ -38,7 +39,7 @@ from .aggregate import Means, Upload, Weight, means_of, moved
 
 @parameters
 class Training:
-    """How a client trains: plain SGD, fresh each round."""
+    """How a client trains: by default plain SGD, fresh each round."""
 
     epochs: Annotated[int, Field(ge=1, description="passes over the local data per round (E)")] = 5
     batch: Annotated[int, Field(ge=1, description="samples per step (B)")] = 50
@@ -46,6 +47,56 @@ class Training:
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of SGD")] = 0.5
     weight_decay: Annotated[float, Field(ge=0, description="weight decay")] = 5e-4
     transform: Annotated[Literal["none", "crop-flip"], Field(description="random changes to training images")] = "none"
+    optimizer: Annotated[
+        Literal["sgd", "adam", "adamw"], Field(description="how a step changes the weights"), Added(before="sgd")
+    ] = "sgd"
+    nesterov: Annotated[bool, Field(description="Nesterov's form of the momentum of SGD"), Added(before=False)] = False
+    betas: Annotated[
+        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
+        Field(description="how long Adam and AdamW remember gradients, and their squares"),
+        Added(before=(0.9, 0.999)),
+    ] = (0.9, 0.999)
+    clip_norm: Annotated[
+        float, Field(ge=0, description="bound on the norm of a step's gradient; 0: none"), Added(before=0.0)
+    ] = 0.0
+    schedule: Annotated[
+        Literal["constant", "step", "decay", "cosine"],
+        Field(description="the learning rate over rounds"),
+        Added(before="constant"),
+    ] = "constant"
+    schedule_rounds: Annotated[
+        int,
+        Field(ge=0, description="step: rounds from one step to the next; cosine: rounds until it ends"),
+        Added(before=0),
+    ] = 0
+    schedule_factor: Annotated[
+        float,
+        Field(gt=0, le=1, description="step, decay: what the rate is multiplied by, each step or each round"),
+        Added(before=0.1),
+    ] = 0.1
+    warmup: Annotated[
+        int, Field(ge=0, description="first rounds in which the rate grows to its value, evenly"), Added(before=0)
+    ] = 0
+    epochs_least: Annotated[
+        int,
+        Field(ge=0, description="partial work: a client manages a number of epochs from this to `epochs`; 0: all"),
+        Added(before=0),
+    ] = 0
+    epochs_drawn: Annotated[
+        Literal["round", "client"],
+        Field(description="partial work: drawn anew each round, or once for each client"),
+        Added(before="round"),
+    ] = "round"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov is a form of SGD's momentum; set training.momentum and no other optimizer")
+        if self.schedule in ("step", "cosine") and not self.schedule_rounds:
+            raise ValueError(f"training.schedule={self.schedule} needs training.schedule_rounds, such as 50")
+        if self.epochs_least > self.epochs:
+            raise ValueError("training.epochs_least is more than training.epochs; lower it")
+        return self
 
 
 @dataclass(frozen=True)
@@ -164,6 +215,10 @@ class Algorithm(ABC):
     change_weight: ClassVar[Weight] = "samples"
     shared_weight: ClassVar[Weight | None] = None
     """By what the changes of weights, and what is shared, are averaged for `next_server`; None: not averaged."""
+    needs_sgd: ClassVar[str] = ""
+    """Why it is wrong with any other optimiser than SGD with plain momentum; empty if it is not."""
+    pooled: ClassVar[bool] = False
+    """Is it no federation: do the data of all clients lie in one place, and are they there in each round?"""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -182,7 +237,7 @@ class Algorithm(ABC):
         return {}
 
     def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
-        """Before the first step; `net` holds the received weights and must hold them again afterwards."""
+        """Before the first step; `net` holds the received weights. Training starts from what it holds afterwards."""
         return Context(sent, client)
 
     def trains(self, part: Part) -> bool:
@@ -253,6 +308,10 @@ class Algorithm(ABC):
     def evaluated(self, server: Server) -> Tensors:
         """The weights that count as the result."""
         return server.weights
+
+    def scored(self, server: Server) -> Sequence[Tensors]:
+        """The models whose mean score is the round's: the result, unless clients end with models of their own."""
+        return (self.evaluated(server),)
 
     def also_evaluated(self, server: Server) -> dict[str, Tensors]:
         """Other weights whose accuracy is worth a note in the record, by name."""

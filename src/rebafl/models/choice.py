@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Annotated
 
@@ -45,7 +46,9 @@ def make_net(
     with torch_stream(seed, "model"):
         try:
             threads = torch.get_num_threads()
-            module = _call(factory, shape, classes)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Initializing zero-element tensors")  # it is refused below
+                module = _call(factory, shape, classes)
             torch.set_num_threads(threads)  # whatever own code wanted: see training/resources
             return fit_contract(module, choice.last, shape, classes)
         except UserError:
@@ -54,7 +57,7 @@ def make_net(
             hint = "; for vectors there is model=mlp" if len(shape) == 1 and choice.kind in KINDS else ""
             place, reason = own_place(error), one_line(error)
             what = f"failed{place} on an input" if place else "does not fit inputs"
-            raise UserError(f"model {choice.kind!r} {what} of shape {shape} ({reason}){hint}.") from None
+            raise UserError(f"model {choice.kind!r} {what} of shape {shape} ({reason}){hint}.") from error
 
 
 def _call(factory: Factory, shape: tuple[int, ...], classes: int) -> nn.Module:

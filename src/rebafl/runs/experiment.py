@@ -23,7 +23,7 @@ from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
-from ..population.partition import Indices, Split, split_by
+from ..population.partition import Indices, Split, pooled, split_by
 from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
@@ -58,7 +58,9 @@ class Experiment:
 
     def roster(self, round: int) -> Roster:
         s = self.settings
-        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
+        if s.algorithm.pooled:
+            return Roster((0,), (0,))
+        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed_of("dropout"), round)
 
     def first_server(self) -> Server:
         net = self.work.make_net()
@@ -89,7 +91,7 @@ class Experiment:
         net = self.work.make_net()
         load_weights(net, weights)
         client = self.work.client_of(SERVER, self.server_index, training, round)
-        with torch_stream(self.settings.seed, "layers", round, SERVER):
+        with torch_stream(self.work.seed, "layers", round, SERVER):
             fit(net, client, lambda trained: trained == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
@@ -105,27 +107,29 @@ def split_data(
 
 def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
     """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
-    labels, classes = data.y_train.numpy(), len(data.classes)
-    if not settings.validation:
-        return data, split_by(settings.partition, labels, classes, settings.seed)
-    held = held_out(labels, classes, settings.validation, settings.seed)
-    split = split_rest(settings.partition, labels, classes, settings.seed, held)
-    return replace(data, validation=torch.from_numpy(held)), split
+    labels, classes, seed = data.y_train.numpy(), len(data.classes), settings.seed_of("split")
+    if settings.validation:
+        held = held_out(labels, classes, settings.validation, seed)
+        data = replace(data, validation=torch.from_numpy(held))
+        split = split_rest(settings.partition, labels, classes, seed, held)
+    else:
+        split = split_by(settings.partition, labels, classes, seed)
+    return data, pooled(split) if settings.algorithm.pooled else split
 
 
 def work_of(
     settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None, noise: NoiseSource = "seed"
 ) -> Work:
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
-    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed_of("init"), model)
     return Work(
         settings.algorithm,
         settings.training,
         data,
         split,
-        settings.seed,
+        settings.seed_of("order"),
         make,
-        settings.attack.lies(split.clients, settings.seed),
+        settings.attack.lies(split.clients, settings.seed_of("split")),
         settings.protect,
         noise,
     )
@@ -146,6 +150,12 @@ def prepare(
         raise UserError(reason)
     if settings.stop.kind != "never" and not settings.validation:
         raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
+    training, algorithm = settings.training, settings.algorithm
+    if algorithm.needs_sgd and (training.optimizer != "sgd" or training.nesterov):
+        raise UserError(
+            f"{algorithm.name} needs SGD with plain momentum, since {algorithm.needs_sgd}; use training.optimizer=sgd "
+            "training.nesterov=false, or another algorithm."
+        )
     code = own_code(settings, model, data)
     data, split, warnings = split_data(settings, data, say)
     work = work_of(settings, data, split, model, noise)
@@ -160,7 +170,7 @@ def prepare(
         Task(len(data.classes), features, split.clients),
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
-        _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        _unheld(data, split, settings.algorithm.server_samples(), settings.seed_of("split")),
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now

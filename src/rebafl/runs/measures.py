@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 
@@ -23,6 +23,11 @@ def best_round(accuracy: Sequence[float]) -> int:
 def last_ten(accuracy: Sequence[float]) -> float:
     """The mean of the last ten rounds; of all, where there are fewer: `tail_name` says so."""
     return fmean(accuracy[-TAIL:])
+
+
+def last(accuracy: Sequence[float]) -> float:
+    """That of the last round, which depends on who took part in it."""
+    return accuracy[-1]
 
 
 def tail_name(*lengths: int) -> str:
@@ -50,6 +55,21 @@ def swing(accuracy: Sequence[float]) -> float:
     """
     changes = [abs(after - before) for before, after in pairwise(_second_half(accuracy))]
     return fmean(changes) if changes else 0.0
+
+
+def rounds_to(accuracy: Sequence[float], percent: float) -> int | None:
+    """The first round with at least so much, counted from 1; None if there is none. Chosen on the test set, too."""
+    return next((number for number, value in enumerate(accuracy, 1) if value >= percent), None)
+
+
+OF_ACCURACY: dict[str, Callable[[Sequence[float]], float]] = {
+    "best": best,
+    "last": last,
+    "last10": last_ten,
+    "second_half": second_half,
+    "swing": swing,
+}
+"""By name, how one number is made of the accuracies of all rounds."""
 
 
 def _second_half(accuracy: Sequence[float]) -> Sequence[float]:

@@ -37,7 +37,7 @@ class NothingLearned(UserError):
 
 def simulate(
     settings: Settings | Mapping[str, Any],
-    out: str | Path,
+    out: str | Path | Record,
     data: Data | None = None,
     model: Factory | None = None,
     listen: Listener = nobody,
@@ -52,7 +52,7 @@ def simulate(
     `settings` names. A run whose own code was edited since is resumed only if `accept_changes` says so.
     With `fresh` nothing is resumed: a run that the directory holds is moved aside.
     """
-    record = Record(Path(out))
+    record = out if isinstance(out, Record) else Record(Path(out))
     if not isinstance(settings, Settings):
         resumes = record.begun and not fresh
         settings = resumed_settings(record.config(), settings) if resumes else make_settings(settings)

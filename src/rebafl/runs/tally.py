@@ -10,13 +10,17 @@ from .events import RoundLine
 
 @dataclass(frozen=True)
 class Tally:
-    """`uploads` arrived, and `refused` of them were not used; `missing` clients of a federation did not answer."""
+    """`uploads` arrived, and `refused` of them were not used; `missing` clients of a federation did not answer.
+
+    Of the rounds without an update, `discarded` had a new model that could not be right.
+    """
 
     rounds: int = 0
     uploads: int = 0
     refused: int = 0
     missing: int = 0
     rounds_without_update: int = 0
+    discarded: int = 0
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
@@ -27,6 +31,7 @@ class Tally:
             "refused": (self.refused, self.uploads),
             "no answer": (self.missing, self.uploads + self.missing),
             "no update": (self.rounds_without_update, self.rounds),
+            "discarded": (self.discarded, self.rounds),
         }
         return {title: f"{count} of {total}" for title, (count, total) in counts.items() if count}
 
@@ -45,6 +50,7 @@ class Tally:
             "refused": "refused {} uploads",
             "no answer": "no answer to {} requests",
             "no update": "{} rounds without an update",
+            "discarded": "discarded the new model of {} rounds",
         }
         return ", ".join(phrases[title].format(count) for title, count in self.words().items())
 
@@ -72,5 +78,6 @@ def tally(lines: Iterable[RoundLine]) -> Tally:
     total = Tally()
     for line in lines:
         arrived = len(line.active) - len(line.lost)
-        total += Tally(1, arrived, len(line.refused), len(line.missing), int(not line.updated))
+        unchanged = int(not line.updated), int(bool(line.discarded))
+        total += Tally(1, arrived, len(line.refused), len(line.missing), *unchanged)
     return total

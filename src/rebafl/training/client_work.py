@@ -17,6 +17,7 @@ from ..models.contract import Classifier
 from ..population.partition import Indices, Split
 from .loop import Outgoing, train, unchanged
 from .protections import NONE, Protections
+from .schedule import in_round
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Work:
     noise: NoiseSource = "seed"
 
     def client(self, number: int, round: int, state: Tensors | None) -> Client:
-        return self.client_of(number, self.split.indices(number), self.training, round, state)
+        training = in_round(self.training, self.seed, round, number)
+        return self.client_of(number, self.split.indices(number), training, round, state)
 
     def client_of(
         self,

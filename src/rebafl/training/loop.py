@@ -15,7 +15,7 @@ from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
 from .images import bordered, crop_flip, rows_of
 from .protections import NONE, Protections, without_prototypes
-from .sgd import SGD
+from .sgd import make_optimiser
 
 Outgoing = Callable[[Upload, Client], Upload]
 """What an upload passes on its way out of a client, where it may be changed (clipped, rounded, masked)."""
@@ -67,12 +67,14 @@ def fit(
     """Minimise `loss` over the client's data; how many steps that took."""
     steps, settings = 0, client.training
     with _only(net, trains) as parameters:
-        optimiser = SGD(parameters, settings)
+        optimiser = make_optimiser(parameters, settings)
         _train_mode(net, trains)
         for batch in batches(client):
             optimiser.zero_grad()
             torch.autograd.backward(loss(batch))
             correct()
+            if settings.clip_norm:
+                nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
             optimiser.step()
             steps += 1
     return steps

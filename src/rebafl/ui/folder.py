@@ -20,6 +20,9 @@ NOT_COMPARED = ("workers", "engine", "rounds", "keep_prototypes", "log")
 """Settings that do not tell two runs apart."""
 
 
+SEEDS = ("seed", "seeds")
+
+
 def find_runs(places: Iterable[Path]) -> dict[str, Path]:
     """By name, the runs in these folders and below; a run's own folders are not looked into."""
     found: dict[str, Path] = {}
@@ -125,4 +128,4 @@ def curves_from(scan: Scan, start: int) -> Plain:
 
 def group_of(config: Plain) -> str:
     """Runs that differ in nothing but their seed have the same."""
-    return str(sorted((k, str(v)) for k, v in config.items() if k != "seed" and k not in NOT_COMPARED))
+    return str(sorted((k, str(v)) for k, v in config.items() if k.split(".")[0] not in (*SEEDS, *NOT_COMPARED)))

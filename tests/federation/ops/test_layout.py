@@ -35,8 +35,11 @@ def test_git_takes_nothing_of_it(tmp_path):
 
 def test_a_machine_gets_its_own_secret_and_no_other(tmp_path):
     create(tmp_path / "fed", SMALL)
-    assert [path.name for path in (tmp_path / "fed" / "node-1").glob("*.key")] == ["node.key"]
+    assert [path.name for path in (tmp_path / "fed" / "node-1").glob("node*.key")] == ["node.key"]
     assert [path.name for path in (tmp_path / "fed" / "server").glob("*.key")] == ["server.key"]
+    secrets = [path.read_bytes() for pattern in ("secret", "runtime.key") for path in (tmp_path / "fed").rglob(pattern)]
+    assert len(set(secrets)) == len(secrets) == 3 + 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "fed").rglob("secret")} == {0o600}
 
 
 def test_the_server_certificate_is_for_loopback_and_the_given_hosts(tmp_path):

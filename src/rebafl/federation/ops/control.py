@@ -8,18 +8,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...base.errors import UserError
 from ..flower_changes import ControlApi, control_api
+from ..machine_secret import read_secret
 
 
 @dataclass(frozen=True)
 class Link:
-    """A SuperLink on this machine."""
+    """A SuperLink on this machine, and the folder of its server."""
 
     address: str
-    authority: Path
+    server: Path
 
     def control(self) -> AbstractContextManager[ControlApi]:
-        return control_api(self.address, self.authority.read_bytes())
+        return control_api(self.address, (self.server / "ca.crt").read_bytes(), read_secret(self.server))
 
 
 def register(link: Link, allowed: Mapping[int, bytes]) -> None:
@@ -36,9 +38,17 @@ def register(link: Link, allowed: Mapping[int, bytes]) -> None:
         known = {bytes(node.public_key): node.node_id for node in nodes if node.status != "unregistered"}
         for key in known.keys() - set(allowed.values()):
             control.unregister(known[key])
-        for number, key in allowed.items():
-            if key not in known:
-                control.register(key, f"client-{number}")
+        refused = []
+        for number in [number for number, key in allowed.items() if key not in known]:
+            try:
+                control.register(allowed[number], f"client-{number}")
+            except httpx.HTTPStatusError:
+                refused.append(str(number))
+    if refused:
+        raise UserError(
+            f"Flower does not take the keys of clients {', '.join(refused)}: a key that was removed once cannot come "
+            "back; make new ones with: rebafl federation rotate-key K"
+        )
 
 
 def connected(link: Link, allowed: Mapping[int, bytes]) -> dict[int, bool] | None:
@@ -48,7 +58,7 @@ def connected(link: Link, allowed: Mapping[int, bytes]) -> dict[int, bool] | Non
     try:
         with link.control() as control:
             nodes = control.nodes()
-    except httpx.HTTPError:
+    except (httpx.HTTPError, UserError):
         return None
     online = {bytes(node.public_key) for node in nodes if node.status == "online"}
     return {number: key in online for number, key in allowed.items()}

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ...base.errors import UserError
 from ...base.files import write_secret, write_whole
 
-YEARS = 5
+YEARS, AUTHORITY_YEARS = 5, 25
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -25,13 +25,27 @@ def make_authority(certificate: Path, key: Path) -> None:
     private = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl federation")])
     built = (
-        _certificate(name, name, private.public_key())
+        _certificate(name, name, private.public_key(), AUTHORITY_YEARS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(private, hashes.SHA384())
     )
     write_secret(key, _pem(private))
     write_whole(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def make_runtime_certificate(folder: Path) -> None:
+    """`runtime.crt` and `runtime.key`, by which a node's own processes know each other on 127.0.0.1."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl node")])
+    built = (
+        _certificate(name, name, private.public_key(), AUTHORITY_YEARS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in LOOPBACK]), critical=False)
+        .sign(private, hashes.SHA384())
+    )
+    write_secret(folder / "runtime.key", _pem(private))
+    write_whole(folder / "runtime.crt", built.public_bytes(serialization.Encoding.PEM))
 
 
 def make_server_certificate(authority: Path, authority_key: Path, folder: Path, hosts: Iterable[str]) -> None:
@@ -43,7 +57,7 @@ def make_server_certificate(authority: Path, authority_key: Path, folder: Path, 
     names = [_host(host) for host in dict.fromkeys([*LOOPBACK, *hosts])]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl server")])
     built = (
-        _certificate(subject, issuer.subject, private.public_key())
+        _certificate(subject, issuer.subject, private.public_key(), YEARS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -67,8 +81,10 @@ def make_node_key(folder: Path, name: str) -> str:
     return f"{line.decode()} {name}"
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.timezone.utc)
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, years: int
+) -> x509.CertificateBuilder:
+    now = _now()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -76,9 +92,13 @@ def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurve
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * years))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

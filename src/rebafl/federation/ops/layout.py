@@ -16,6 +16,7 @@ from ...base.files import write_whole
 from ..app.member_keys import MEMBERS
 from ..app.node_config import PARTITION_ID
 from ..flower_changes import need_flower
+from ..machine_secret import make_secret
 
 DESCRIPTION, NODE_CONFIG = "federation.json", "node-config"
 PORT = 9092
@@ -55,20 +56,14 @@ def create(folder: Path, plan: Plan) -> None:
 
 
 def _fill(folder: Path, plan: Plan) -> None:
-    from .credentials import make_authority, make_node_key, make_server_certificate  # its library comes with Flower
+    from .credentials import make_authority, make_server_certificate  # its library comes with Flower
 
     make_authority(folder / "ca.crt", folder / "ca.key")
     server = _machine(folder, "server")
     make_server_certificate(folder / "ca.crt", folder / "ca.key", server, (*plan.hosts, COMPOSE_NAME))
     allowed = {}
     for number in range(plan.nodes):
-        node = _machine(folder, f"node-{number}")
-        allowed[str(number)] = make_node_key(node, node.name)
-        (node / NODE_CONFIG).write_text(f"{node_config(number)}\n", encoding="utf-8")
-        values = {"server": plan.address, "runtime_port": str(plan.node_ports[number]), "name": node.name}
-        _write(node / "environment", "node-environment", values)
-        _write(node / "start.sh", "node-start.sh", values)
-        _write(node / f"rebafl-{node.name}.service", "unit.service", values)
+        allowed[str(number)] = add_machine(folder, plan, number)
     values = {"listen": plan.listen, "port": str(plan.port), "name": "server"}
     _write(server / "environment", "server-environment", values)
     _write(server / "start.sh", "server-start.sh", values)
@@ -77,6 +72,21 @@ def _fill(folder: Path, plan: Plan) -> None:
         write_whole(folder / name / MEMBERS, write_toml({"clients": allowed}).encode())
     (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
     write_whole(folder / DESCRIPTION, f"{json.dumps(asdict(plan), indent=2)}\n".encode())
+
+
+def add_machine(folder: Path, plan: Plan, number: int) -> str:
+    """A node's folder, new; returns its public key as one line."""
+    from .credentials import make_node_key, make_runtime_certificate
+
+    node = _machine(folder, f"node-{number}")
+    key = make_node_key(node, node.name)
+    make_runtime_certificate(node)
+    (node / NODE_CONFIG).write_text(f"{node_config(number)}\n", encoding="utf-8")
+    values = {"server": plan.address, "runtime_port": str(plan.node_ports[number]), "name": node.name}
+    _write(node / "environment", "node-environment", values)
+    _write(node / "start.sh", "node-start.sh", values)
+    _write(node / f"rebafl-{node.name}.service", "unit.service", values)
+    return key
 
 
 def node_config(number: int) -> str:
@@ -106,6 +116,7 @@ def _machine(folder: Path, name: str) -> Path:
     machine = folder / name
     machine.mkdir(mode=0o700)
     (machine / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
+    make_secret(machine)
     return machine
 
 

@@ -21,8 +21,8 @@ from .layout import DESCRIPTION, NODE_CONFIG, Plan, create, machines, node_confi
 from .processes import ALIVE, DEAD, LEFT_OVER, Started, free_ports, is_taken, wait_until
 from .submission import (
     COMPONENTS,
-    SUBMITTED,
     RunEnd,
+    forget_submission,
     isolated_environment,
     need_submitted,
     request_run,
@@ -49,7 +49,7 @@ class LocalFederation:
 
     @property
     def link(self) -> Link:
-        return Link(f"127.0.0.1:{self.plan.port}", self.server / "ca.crt")
+        return Link(f"127.0.0.1:{self.plan.port}", self.server)
 
     def started(self) -> dict[str, Started]:
         """What was started last under each name; it may be dead by now."""
@@ -121,7 +121,7 @@ class LocalFederation:
         """Request a run, start the server, which submits it, then the nodes; nothing is left running if that fails."""
         if self.is_up:
             raise UserError(f"The federation in {self.folder} is up already; see: rebafl federation status")
-        (self.server / SUBMITTED).unlink(missing_ok=True)
+        forget_submission(self.server)
         settings, _ = read_run_config(config)
         rule = "free" if settings.protect.secagg else self._counts_rule()
         for name in machines(self.plan):
@@ -157,7 +157,7 @@ class LocalFederation:
         """Request a run from a server that was started by its script."""
         if connected(self.link, {}) is None:
             raise UserError(f"No server answers at {self.link.address}; start it with: {self.server}/start.sh")
-        (self.server / SUBMITTED).unlink(missing_ok=True)
+        forget_submission(self.server)
         request_run(self.server, config, self.out)
         submit_requested(self.server, self.plan.port)
         need_submitted(self.server, 0)
@@ -170,7 +170,7 @@ class LocalFederation:
         if not self.is_up:
             self.begin({name: value for name, value in config.items() if name not in ("out", "members")})
         else:
-            (self.server / SUBMITTED).unlink(missing_ok=True)
+            forget_submission(self.server)
             submit_requested(self.server, self.plan.port)
         need_submitted(self.server, START)
 
