@@ -46,7 +46,7 @@ def comes_out_again(path, out):
     pytest.skip(f"only close: bits are {here['bits']!r}, torch is {here['torch']}; the results' torch is {recorded}")
 
 
-NO_CELL = {"fedavg-ft", "fedtrack", "fedavgm", "fedhbm", "fedntd", "fedopt", "fednova"}
+NO_CELL = {"fedavg-ft", "fedtrack", "fedavgm", "fedhbm", "fedntd", "fedopt", "fednova", "alone", "centralised"}
 """Algorithms without a committed result on Fashion-MNIST."""
 
 

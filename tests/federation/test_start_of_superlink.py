@@ -47,7 +47,7 @@ def started(folder, monkeypatch, capsys):
     """What the server says when it is started and does not start, and its exit code."""
     monkeypatch.setattr(sys, "argv", ["superlink", str(folder / "server"), "--database", "superlink.db"])
     monkeypatch.setattr(superlink, "start_superlink", lambda *_: print("served", file=sys.stderr))
-    code = 0
+    code: object = 0
     try:
         superlink.main()
     except SystemExit as end:

@@ -479,7 +479,7 @@ def control_api(address: str, authority: bytes, secret: bytes) -> Iterator[Contr
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-    interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink"), SecretInterceptor(secret)]
+    interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperLink"), SecretInterceptor(secret)]
     client = ControlHttpClient.from_server_address(address, False, authority, interceptors)
     try:
         yield ControlApi(client)

@@ -23,7 +23,7 @@ from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
-from ..population.partition import Indices, Split, split_by
+from ..population.partition import Indices, Split, pooled, split_by
 from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
@@ -58,6 +58,8 @@ class Experiment:
 
     def roster(self, round: int) -> Roster:
         s = self.settings
+        if s.algorithm.pooled:
+            return Roster((0,), (0,))
         return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed_of("dropout"), round)
 
     def first_server(self) -> Server:
@@ -106,11 +108,13 @@ def split_data(
 def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
     """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
     labels, classes, seed = data.y_train.numpy(), len(data.classes), settings.seed_of("split")
-    if not settings.validation:
-        return data, split_by(settings.partition, labels, classes, seed)
-    held = held_out(labels, classes, settings.validation, seed)
-    split = split_rest(settings.partition, labels, classes, seed, held)
-    return replace(data, validation=torch.from_numpy(held)), split
+    if settings.validation:
+        held = held_out(labels, classes, settings.validation, seed)
+        data = replace(data, validation=torch.from_numpy(held))
+        split = split_rest(settings.partition, labels, classes, seed, held)
+    else:
+        split = split_by(settings.partition, labels, classes, seed)
+    return data, pooled(split) if settings.algorithm.pooled else split
 
 
 def work_of(

@@ -25,7 +25,7 @@ from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..secagg.abort import Abort
 from ..secagg.fixed_point import Vector
-from ..training.evaluate import Score, diversity
+from ..training.evaluate import Score, diversity, total
 from .accountant import accountant_of
 from .aggregation import NextServer, next_server, next_server_by_sum
 from .events import RoundLine
@@ -306,11 +306,12 @@ class Scores:
 
 
 def _scores(engine: Engine, algorithm: Algorithm, server: Server, held_out: bool) -> Scores:
-    counted = checked_weights(algorithm, "evaluated", algorithm.evaluated(server), server.weights)
-    score = engine.score(counted)
+    hook = "evaluated" if type(algorithm).scored is Algorithm.scored else "scored"
+    counted = [checked_weights(algorithm, hook, model, server.weights) for model in algorithm.scored(server)]
+    score = total([engine.score(model) for model in counted])
     others = {}
     for name, weights in algorithm.also_evaluated(server).items():
         checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
         others[name] = engine.score(checked).accuracy
-    validation = engine.score(counted, "validation") if held_out else None
+    validation = total([engine.score(model, "validation") for model in counted]) if held_out else None
     return Scores(score.accuracy, score.mean_loss, score.recall, others, validation)
