@@ -22,7 +22,7 @@ from . import (
     completion,
     data,
     demo,
-    federation,
+    federation_changes,
     listing,
     look,
     models,
@@ -91,7 +91,7 @@ for command in (
 for name, group in {
     "data": data.app,
     "paper": paper.app,
-    "federation": federation.app,
+    "federation": federation_changes.app,
     "privacy": privacy.app,
 }.items():
     app.add_typer(group, name=name, cls=Commands)

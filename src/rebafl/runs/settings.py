@@ -110,6 +110,11 @@ class Settings:
         Field(description="where else rounds are written: tensorboard, mlflow, wandb, with commas between"),
         Added(before=""),
     ] = ""
+    resize: Annotated[
+        int,
+        Field(ge=0, le=4096, description="pixels a side that images are brought to; 0: they stay as they are"),
+        Added(before=0),
+    ] = 0
     validation: Annotated[
         float,
         Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
@@ -160,7 +165,8 @@ class Settings:
     def label(self) -> str:
         """A directory name that says what this is and differs when the settings do."""
         own = re.fullmatch(r"[\w.]+:(\w+)", self.dataset)
-        data = own[1] if own else Path(self.dataset).stem
+        path = self.dataset.partition("?")[0] if self.dataset.startswith("hf:") else self.dataset
+        data = own[1] if own else Path(path).stem
         return f"{data}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
 
 
