@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -101,7 +102,7 @@ def sweep(
         check_name(cell.settings.dataset)
     if not accept_changes:
         check_code(cells)
-    again = f"rebafl sweep {' '.join(words or [])}"
+    again = f"rebafl sweep {shlex.join(words or [])}" + (f" --at-once {at_once}" if at_once != 1 else "")
     untrained: list[str] = []
     if {cell.settings.engine for cell in cells} == {"ray"}:
         ray = partial(run_on_ray, workers=cells[0].settings.workers, accept_changes=accept_changes)
