@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rebafl import make_settings, simulate
+from rebafl import simulate
 from rebafl.algorithms import KINDS
-from rebafl.base.config import read_toml
+from rebafl.cli.demo import demo_settings
 from rebafl.data import load
 from rebafl.paper.results import read_file
 from rebafl.paper.verify import read
@@ -46,7 +46,7 @@ def comes_out_again(path, out):
     pytest.skip(f"only close: bits are {here['bits']!r}, torch is {here['torch']}; the results' torch is {recorded}")
 
 
-NO_CELL = {"fedavg-ft", "fedtrack", "fedavgm", "fedhbm", "fedntd", "fedopt", "fednova"}
+NO_CELL = {"fedavg-ft", "fedtrack", "fedavgm", "fedhbm", "fedntd", "fedopt", "fednova", "alone", "centralised"}
 """Algorithms without a committed result on Fashion-MNIST."""
 
 
@@ -92,7 +92,7 @@ def test_the_demos_picture_is_that_of_its_curves(tmp_path):
 def test_the_demo_is_what_the_example_says():
     for path in DEMO:
         name = path.stem.removeprefix("demo-")
-        settings = make_settings(read_toml(REPOSITORY / "examples" / "demo.toml"), {"algorithm": name})
+        settings = demo_settings(name)
         assert read(path).settings == settings
         assert read(path).rounds == settings.rounds
 

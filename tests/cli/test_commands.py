@@ -250,3 +250,13 @@ def test_the_version_is_said_without_importing_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert re.fullmatch(r"rebafl \d+\.\d+\.\d+\nFalse\n", done.stdout)
     assert done.returncode == 0
+
+
+def test_the_demo_compares_two_methods_and_takes_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = inside("demo", "rounds=1", "partition.clients=3", "partition.samples=20", "training.epochs=1", "workers=1")
+    assert all(name in result.stdout for name in ("fedavg", "rebafl", "demo/curves.png"))
+    assert (tmp_path / "demo" / "curves.png").stat().st_size > 5000
+    for words in (["algorithm=fedprox"], ["algorithm.mu=1"]):
+        with pytest.raises(UserError, match="The demo takes settings"):
+            inside("demo", *words)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 import rebafl
 from rebafl.algorithms.fedprox import FedProx
 from rebafl.base.errors import UserError
-from rebafl.runs.events import ClientsTrained, RunStarted
+from rebafl.runs.events import ClientsTrained, Event, RunStarted
 from rebafl.runs.python import Counted
 from rebafl.runs.settings import make_settings
 from support.toy import TOY_SETTINGS, TinyNet, quiet, round_line, run_toy, same_bits, weights
@@ -35,7 +36,7 @@ def test_dotted_nested_keyword_and_object_settings_are_the_same():
 
 
 def test_keywords_win_and_an_own_algorithm_may_be_an_object(tmp_path, toy):
-    words = {**TOY_SETTINGS, "rounds": 9, "algorithm.mu": 0.25, "algorithm": "fedprox"}
+    words: dict[str, Any] = {**TOY_SETTINGS, "rounds": 9, "algorithm.mu": 0.25, "algorithm": "fedprox"}
     run = rebafl.simulate(words, str(tmp_path / "a"), toy, TinyNet, rounds=2, seed=5, say=quiet)
     assert (run.round, run.config()["seed"], run.config()["algorithm"]["mu"]) == (2, 5, 0.25)
     words = {**TOY_SETTINGS, "rounds": 2, "algorithm": FedProx(mu=0.25)}
@@ -98,8 +99,9 @@ def test_the_model_gives_what_was_scored(tmp_path, toy):
 
 
 def test_the_model_of_images_takes_them_channels_first(tmp_path):
-    words = {"dataset": "fashion-mini", "model": "mlp", "partition": {"clients": 2, "samples": 40}, "rounds": 1}
-    run = rebafl.simulate(words, tmp_path / "r", say=quiet, workers=1, **{"training.epochs": 1})
+    words: dict[str, Any] = {"dataset": "fashion-mini", "model": "mlp", "partition": {"clients": 2, "samples": 40},
+                             "training.epochs": 1}  # fmt: skip
+    run = rebafl.simulate(words, tmp_path / "r", say=quiet, workers=1, rounds=1)
     images = np.zeros((3, 1, 28, 28), dtype=np.uint8)
     trained, stored = run.model(), rebafl.model_of_run(run.path)
     assert torch.equal(trained(images), stored.logits(torch.zeros(3, 28, 28, 1, dtype=torch.uint8)))
@@ -116,9 +118,10 @@ def test_load_opens_what_is_there_and_nothing_else(tmp_path, toy):
 
 
 def test_progress_counts_up_in_one_line_and_passes_everything_on():
-    heard, text = [], io.StringIO()
+    heard: list[Event] = []
+    text = io.StringIO()
     shown = Counted(make_settings({"rounds": 4}), heard.append, text)
-    events = [
+    events: list[Event] = [
         RunStarted(1, ["beware"]), ClientsTrained(3, 3), round_line(round=2, active=[0], accuracy=51.5),
         round_line(round=3, active=[0, 1], refused={1: "NaN"}, accuracy=52.0),
         round_line(round=4, active=[0], updated=False, discarded="w holds NaN"),
@@ -139,7 +142,7 @@ def test_progress_counts_up_in_one_line_and_passes_everything_on():
 
 
 def test_nobody_looks_at_a_pipe_and_everybody_who_asks_sees(tmp_path, toy, capsys):
-    simulate = {"settings": {**TOY_SETTINGS, "rounds": 1}, "data": toy, "model": TinyNet, "say": quiet}
+    simulate: dict[str, Any] = {"settings": {**TOY_SETTINGS, "rounds": 1}, "data": toy, "model": TinyNet, "say": quiet}
     rebafl.simulate(out=tmp_path / "a", **simulate)
     assert capsys.readouterr() == ("", "")
     rebafl.simulate(out=tmp_path / "b", progress=True, **simulate)

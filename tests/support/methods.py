@@ -34,6 +34,10 @@ def started(toy, algorithm, prototypes=None, mass=None, index=None):
     return net, sent, own, algorithm.start(net, sent, own)
 
 
+BOUNDS = {"alone", "centralised"}
+"""No federations: there is nothing to sum."""
+
+
 ROUNDS = 4
 
 

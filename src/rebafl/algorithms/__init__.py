@@ -6,7 +6,9 @@ Others may live anywhere: as `algorithm=module:Class`, or under the entry point 
 from __future__ import annotations
 
 from ..base.kinds import Kinds, no_subclass
+from .alone import Alone
 from .bsm_fedavg import BsmFedAvg
+from .centralised import Centralised
 from .fedavg import FedAvg
 from .fedavg_ft import FedAvgFT
 from .fedavgm import FedAvgM
@@ -49,6 +51,8 @@ KINDS: Kinds[type[Algorithm]] = Kinds(
             FedNova,
             ReBaFL,
             FedTrack,
+            Alone,
+            Centralised,
         )
     },
     no_subclass(Algorithm),

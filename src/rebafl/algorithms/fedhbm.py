@@ -24,6 +24,8 @@ class FedHBM(Algorithm):
     paper = "Zaccone et al., Communication-Efficient Federated Learning with Generalized Heavy-Ball Momentum, 2025"
     costs = Costs("the client's last model", "down: one number", "two additions per weight and step")
 
+    needs_sgd = "its momentum is spread over the way that a client's weights will go"
+
     beta: Annotated[float, Field(ge=0, description="size of the momentum")] = 1.0
     window: Annotated[
         float, Field(ge=0, description="rounds in which all clients have their turn (1/p); 0: as counted so far")

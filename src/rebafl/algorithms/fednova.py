@@ -22,6 +22,7 @@ class FedNova(Algorithm):
     paper = "Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, 2020"
     costs = Costs(communication="up: one number", compute="one division per weight and round")
     shared_weight = "samples"
+    needs_sgd = "it divides by the number of plain steps that a client's way amounts to"
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
         """Nothing under the name of each parameter: the names say what is no buffer, which is averaged as it is."""

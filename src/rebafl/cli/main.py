@@ -16,7 +16,22 @@ from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
-from . import bench, compare, completion, data, federation_changes, look, models, paper, privacy, runs, settings, verify
+from . import (
+    bench,
+    compare,
+    completion,
+    data,
+    demo,
+    federation_changes,
+    listing,
+    look,
+    models,
+    paper,
+    privacy,
+    runs,
+    settings,
+    verify,
+)
 from .terminal import HELP, err, say
 
 
@@ -55,6 +70,9 @@ for command in (
     runs.sweep,
     runs.stop,
     runs.rollback,
+    demo.demo,
+    listing.runs,
+    listing.tag,
     compare.compare,
     look.ui,
     look.report,

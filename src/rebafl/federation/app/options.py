@@ -61,6 +61,8 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
         raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
     if settings.attack.name != "none":
         raise UserError(f"attack={settings.attack.name} makes clients lie, in simulations; use attack=none.")
+    if settings.algorithm.pooled:
+        raise UserError(f"algorithm={settings.algorithm.name} needs all data in one place; simulate it: rebafl run.")
     return settings, _without_single_uploads(options, "counts" in given) if settings.protect.secagg else options
 
 
