@@ -29,7 +29,7 @@ from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.measures import best_round
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
-from ..runs.simulate import simulate
+from ..runs.simulate import need_trained, simulate
 from ..runs.stopping import plateau_after
 from ..runs.tally import why_unchanged
 
@@ -202,6 +202,7 @@ def run_shown(
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None
+    need_trained(record, settings)
     if plateau_after(target) is not None:
         if not silent:
             say(f"{_plateau(record, settings)} To train further: stop=never.")

@@ -50,7 +50,7 @@ def read_words(words: list[str]) -> tuple[Settings, Path]:
 def need_settings_or_a_run(words: list[str]) -> None:
     """`out=` alone, or with what may differ when a run is resumed, means a run that is there: a typo starts none."""
     base, rest, target = split_words(words)
-    resumes = all(word.partition("=")[0] in KEPT_APART for word in rest)
+    resumes = all(re.split(r"[.=]", word)[0] in KEPT_APART for word in rest)
     if target and not base and resumes and not exists(target / CONFIG):
         raise UserError(
             f"There is no run in {target} to resume; give its right name, or say what to run there, such as "

@@ -52,6 +52,24 @@ model = load_model(Path(__file__).parent)
 print(model.classes)
 '''
 
+LOADER_OF_OWN_CODE = '''"""Load the model beside this file and ask it about an image.
+
+What makes the model is not in this folder: the module MODULE must be in the current folder or on PYTHONPATH.
+"""
+
+import sys
+from pathlib import Path
+
+from rebafl import UserError, load_model, predict
+
+try:
+    model = load_model(Path(__file__).parent, trust_code=True)
+except UserError as error:
+    sys.exit(f"Error: {error}")
+# predict(model, [Path("image.png")]) gives one row of class probabilities an image
+print(model.classes)
+'''
+
 
 @dataclass(frozen=True)
 class Model:
@@ -141,9 +159,9 @@ def export_model(model: Model, folder: str | Path, onnx: bool = False) -> list[P
 
 
 def _loader(model: Model) -> str:
-    """Whoever runs the loader of a folder trusts the folder already."""
-    own_code = ":" in model.choice.kind
-    return LOADER_TEXT.replace(".parent)", ".parent, trust_code=True)") if own_code else LOADER_TEXT
+    """Whoever runs the loader of a folder trusts the folder already. Own code is not exported, and must be found."""
+    module, colon, _ = model.choice.kind.partition(":")
+    return LOADER_OF_OWN_CODE.replace("MODULE", module) if colon else LOADER_TEXT
 
 
 def load_model(folder: str | Path, trust_code: bool = False, model: Factory | None = None) -> Model:

@@ -21,7 +21,17 @@ from .export import Model, model_of_run
 from .record import Record, open_run
 
 Curve = npt.NDArray[np.float64]
-NUMBERS = ("accuracy", "loss", "seconds", "bytes_up", "bytes_down", "diversity", "epsilon")
+NUMBERS = (
+    "accuracy",
+    "loss",
+    "validation_accuracy",
+    "validation_loss",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "diversity",
+    "epsilon",
+)
 COUNTED = ("active", "lost", "refused", "missing")
 
 

@@ -19,6 +19,7 @@ from ..models.choice import Factory
 from .events import ClientsTrained, Event, Listener, RoundLine, RunStarted, nobody
 from .finished import Run
 from .settings import Settings, make_settings, resumed_settings
+from .simulate import need_trained
 from .simulate import simulate as run_rounds
 from .tally import why_unchanged
 
@@ -68,6 +69,7 @@ def simulate(
     finally:
         if shown:
             shown.end()
+    need_trained(run, chosen)
     return run
 
 

@@ -71,7 +71,7 @@ def simulate(
         check_same(record, settings)
         server = open_record(record, experiment, accept_changes=accept_changes)
         if is_over(record, settings):
-            return _with_a_trained_model(record)
+            return record
         with closing(
             start_engine(experiment.work, settings.engine, settings.workers)
         ) as engine:  # forks before any display starts
@@ -82,16 +82,16 @@ def simulate(
                 while not is_over(record, settings) and not honours_stop(record.path, record.round):
                     _round(run, listen, say)
                     logs.follow()
-    return _with_a_trained_model(record) if is_over(record, settings) else record
+    return record
 
 
-def _with_a_trained_model(record: Record) -> Record:
-    if reason := why_nothing_was_learned(record.rounds()):
+def need_trained(record: Record, settings: Settings) -> None:
+    """Who asked for a trained model must hear if a run is over and has none. Its record stays, to be looked at."""
+    if is_over(record, settings) and (reason := why_nothing_was_learned(record.rounds())):
         raise NothingLearned(
             f"{record.path}: none of {record.round} rounds brought a new model, so nothing was trained ({reason}); "
-            "put that right and start again in another out=DIRECTORY."
+            "put that right and start anew: --fresh, from Python fresh=True, or another out=DIRECTORY."
         )
-    return record
 
 
 def _round(run: Run, listen: Listener, say: Say) -> None:

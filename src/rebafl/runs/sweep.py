@@ -23,7 +23,7 @@ from .at_once import each_at_once
 from .origin import OWN_CODE, changes_to_accept, latest, own_code, refusal_of
 from .record import Record, rounds_done
 from .settings import SECTIONS, Settings, make_settings
-from .simulate import simulate
+from .simulate import need_trained, simulate
 
 MOST = 10_000  # values of one word
 
@@ -176,7 +176,7 @@ def _run_point(settings: Plain, out: str, accept_changes: bool) -> str:
     """One whole run, in another process; the reason if it cannot be run. Whoever did it before went this far."""
     try:
         local = replace(make_settings(settings), engine="local", workers=1)
-        simulate(local, out, say=lambda text: None, accept_changes=accept_changes)
+        need_trained(simulate(local, out, say=lambda text: None, accept_changes=accept_changes), local)
     except UserError as error:
         return str(error)
     return ""
