@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
-from . import bench, compare, data, federation, look, models, paper, privacy, runs, settings, verify
+from . import bench, compare, data, device, federation, look, models, paper, privacy, runs, settings, verify
 from .terminal import HELP, err, say
 
 
@@ -56,6 +56,7 @@ for command in (
     data.partition,
     data.datasets,
     bench.bench,
+    device.device_check,
 ):
     app.command()(command)
 for name, group in {

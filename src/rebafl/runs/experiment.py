@@ -14,6 +14,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..algorithms.prototypes import PROTOTYPES
+from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
@@ -26,9 +27,10 @@ from ..population.participation import Roster, roster
 from ..population.partition import Indices, Natural, Split, split_by
 from ..training.claims import claims
 from ..training.client_work import Work
+from ..training.device import resolve
 from ..training.loop import fit
 from .origin import own_code
-from .settings import KINDS, Settings
+from .settings import KINDS, Settings, make_settings
 from .summed import Averages, averages_of, impossible
 
 SERVER = -1  # the server's own number where it trains like a client
@@ -118,8 +120,23 @@ def work_of(
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
     make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
     return Work(
-        settings.algorithm, settings.training, data, split, settings.seed, make, protect=settings.protect, noise=noise
+        settings.algorithm,
+        settings.training,
+        data,
+        split,
+        settings.seed,
+        make,
+        protect=settings.protect,
+        noise=noise,
+        device=resolve(settings.device),
     )
+
+
+def work_again(values: Plain) -> Work:
+    """The work of a simulation with these settings, in a process that has nothing else of it."""
+    settings = make_settings(values)
+    data, split, _ = split_data(settings, say=lambda text: None)
+    return work_of(settings, data, split)
 
 
 def prepare(
@@ -142,8 +159,9 @@ def prepare(
             "training.nesterov=false, or another algorithm."
         )
     code = own_code(settings, model, data)
+    again = partial(work_again, settings.plain()) if data is None and model is None else None
     data, split, warnings = split_data(settings, data, say)
-    work = work_of(settings, data, split, model, noise)
+    work = replace(work_of(settings, data, split, model, noise), again=again)
     net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")

@@ -29,6 +29,7 @@ from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
+from ..training.device import known_device
 from ..training.protections import Protections
 from .early_stop import EarlyStop
 
@@ -99,6 +100,12 @@ class Settings:
         Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
         Added(before=0.0),
     ] = 0.0
+    device: Annotated[
+        str,
+        AfterValidator(known_device),
+        Field(description="where clients train: cpu, cuda, cuda:N, mps, or auto; bits are promised on the cpu only"),
+        Added(before="cpu"),
+    ] = "cpu"
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()
