@@ -5,6 +5,7 @@
 # make test   set-up, lint, types, the whole test suite and how much of the code it runs
 # make check  the same without slow tests
 # make docs   the documentation as a site: site/index.html
+# make dist   a wheel and an sdist in dist/
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
@@ -13,12 +14,10 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constrai
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal  # tests that wait for others leave a core idle
 
 PEERS := flower pfl fedlab
-.PHONY: demo demo-check test check chaos lint docs install browser bench bench-peers clean
+.PHONY: demo demo-check test check chaos lint docs dist install browser bench bench-peers clean
 
 demo: .venv/.installed
-	$(BIN)/rebafl run examples/demo.toml algorithm=fedavg out=demo/fedavg
-	$(BIN)/rebafl run examples/demo.toml algorithm=rebafl out=demo/rebafl
-	$(BIN)/rebafl compare demo/fedavg demo/rebafl --png demo/curves.png
+	$(BIN)/rebafl demo
 
 demo-check: demo
 	cmp demo/curves.png docs/demo.png
@@ -51,6 +50,10 @@ lint: .venv/.installed-dev
 docs: .venv/.installed-dev
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --write-all -d site/.doctrees docs site
 	@echo "site/index.html"
+
+# a wheel and an sdist, which `make test` builds and tries as well
+dist: .venv/.installed-dev
+	$(BIN)/python -m hatchling build -d dist
 
 install: .venv/.installed-dev
 

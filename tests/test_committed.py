@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rebafl import make_settings, simulate
+from rebafl import simulate
 from rebafl.algorithms import KINDS
-from rebafl.base.config import read_toml
+from rebafl.cli.demo import demo_settings
 from rebafl.data import load
 from rebafl.paper.results import read_file
 from rebafl.paper.verify import read
@@ -46,8 +46,12 @@ def comes_out_again(path, out):
     pytest.skip(f"only close: bits are {here['bits']!r}, torch is {here['torch']}; the results' torch is {recorded}")
 
 
+NO_CELL = {"fedavg-ft", "fedtrack", "fedavgm", "fedhbm", "fedntd", "fedopt", "fednova", "alone", "centralised"}
+"""Algorithms without a committed result on Fashion-MNIST."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", sorted(set(KINDS) - {"fedavg-ft", "fedtrack"}))  # no cell on Fashion-MNIST
+@pytest.mark.parametrize("algorithm", sorted(set(KINDS) - NO_CELL))
 def test_every_algorithm_gives_the_committed_bits(algorithm, tmp_path):
     comes_out_again(cheapest("fashion-mini", algorithm), tmp_path / "again")
 
@@ -88,7 +92,7 @@ def test_the_demos_picture_is_that_of_its_curves(tmp_path):
 def test_the_demo_is_what_the_example_says():
     for path in DEMO:
         name = path.stem.removeprefix("demo-")
-        settings = make_settings(read_toml(REPOSITORY / "examples" / "demo.toml"), {"algorithm": name})
+        settings = demo_settings(name)
         assert read(path).settings == settings
         assert read(path).rounds == settings.rounds
 

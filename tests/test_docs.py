@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from rebafl.algorithms import KINDS
 from rebafl.base.config import parse_assignments
@@ -69,6 +70,19 @@ def test_the_own_algorithm_of_the_documents_runs_and_resumes(example, tmp_path, 
     assert not same_bits(weights(whole), weights(run_toy(tmp_path / "f", toy, algorithm="fedavg", rounds=4)))
 
 
+def test_the_own_algorithm_on_the_server_of_the_documents_runs(tmp_path, toy, monkeypatch):
+    (code,) = re.findall(r"```python\n# heavy.py\n(.+?)```", (DOCS / "own-algorithm.md").read_text(), re.DOTALL)
+    (tmp_path / "heavy.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    heavy = run_toy(tmp_path / "h", toy, algorithm={"kind": "heavy:HeavyServer", "beta": 0.5})
+    plain = run_toy(tmp_path / "p", toy, algorithm={"kind": "heavy:HeavyServer", "beta": 0.0})
+    sys.modules.pop("heavy")
+    average = run_toy(tmp_path / "f", toy, algorithm="fedavg")
+    assert same_bits(weights(plain), weights(average)), "without momentum it is FedAvg"
+    assert not same_bits(weights(heavy), weights(average))
+    assert all(line.updated for line in heavy.rounds())
+
+
 def test_what_is_no_algorithm_is_refused():
     for name in ("math:pi", "nowhere:X", "rebafl.algorithms.interface:Nothing"):
         with pytest.raises(UserError, match="algorithm"):
@@ -101,6 +115,17 @@ def test_the_readmes_own_loop_works(toy):
     exec(code, names)
     assert not torch.equal(weights_of(model)["head.weight"], before)
     assert names["own_prototypes"].shape == (4, 5)
+
+
+def test_the_readmes_run_from_python_works_on_small_data(toy, tmp_path, monkeypatch):
+    """As it stands, on 200 samples; fewer rounds are enough to see it."""
+    readme = (DOCS.parent / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(import rebafl\n\ndata = .+?)```", readme, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    parts = [TensorDataset(x, y) for x, y in ((toy.x_train, toy.y_train), (toy.x_test, toy.y_test))]
+    names = {"train_dataset": parts[0], "test_dataset": parts[1], "MyNet": TinyNet, "images": toy.x_test}
+    exec(code.replace("rounds=20", "rounds=2, workers=1"), names)
+    assert names["run"].accuracy.shape == (2,)
 
 
 def test_every_command_in_the_readme_is_known():

@@ -65,7 +65,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within the same second must count
     pages = [(DOCS / name).read_text() for name in ("own-algorithm.md", "own-data-and-model.md")]
     shown = dict(re.findall(r"```python\n# (\w+)\.py\n(.+?)```", "".join(pages), re.DOTALL)) | {"nets": NETS}
-    assert shown.keys() == {"decay", "digits", "shifts", "nets"}
+    assert shown.keys() == {"decay", "heavy", "digits", "shifts", "nets"}
 
     def save(module, text):
         Path(f"{module}.py").write_text(textwrap.dedent(text))
@@ -129,7 +129,7 @@ def test_the_directory_of_an_own_data_set_is_named_by_its_function(own):
 def test_edited_own_code_is_refused_until_the_user_says_so(own, module):
     simulate({**OWN, "rounds": 1}, "r", say=quiet)
     own(module, Path(f"{module}.py").read_text() + "\n# edited\n")
-    with pytest.raises(UserError, match=f"the source of {module}:.+--accept-changes"):
+    with pytest.raises(UserError, match=f"the source of {module}:.+--changed-code"):
         simulate(OWN, "r", say=quiet)
     assert simulate(OWN, "r", say=quiet, accept_changes=True).round == 3
 

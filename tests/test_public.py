@@ -11,13 +11,15 @@ import rebafl
 ROOT = Path(__file__).parent.parent
 PUBLIC = {
     # a run
-    "Settings", "make_settings", "simulate", "UserError", "__version__",
+    "Settings", "make_settings", "simulate", "Run", "load", "UserError", "__version__",
     # an algorithm
     "Algorithm", "Batch", "Client", "Context", "Costs", "Sent", "Server", "Task", "Training", "Upload",
     "ClientsTrained", "RoundLine", "RunStarted",
     "gradients", "moved", "parameters", "weighted_mean",
     # data, models, who holds what and who is there
     "Classifier", "Data", "from_arrays", "from_torch", "Partition", "Split", "Participation",
+    # liars, and what is done about them
+    "Attack", "Defence",
     # the trained model
     "export_model", "load_model", "model_of_run", "predict",
     # the method in one's own loop

@@ -43,7 +43,8 @@ from rebafl.data.images import FORMATS
 from rebafl.paper.results import read_file
 from rebafl.population.participation import Trace, _trace
 from rebafl.population.partition import File
-from rebafl.report.summary import comparison_table, group_runs, read_run
+from rebafl.report.comparison import comparison_table
+from rebafl.report.summary import group_runs, read_run
 from rebafl.runs.record import CONFIG, CONFIG_DIGEST, ENVIRONMENT, ROUNDS, Record, read_settings
 from rebafl.runs.settings import make_settings
 

@@ -5,12 +5,14 @@ What is named in `__all__` is for everyone; all else may change from version to 
 
 from .base import interrupts as interrupts  # first: Ctrl-C must not wait until torch is imported
 from .base import portable as portable  # then: it sets what torch reads when it computes for the first time
+from .base import quick as quick  # next: `rebafl --version` need not wait either
 
 # isort: split
 from .algorithms.aggregate import Upload, moved, weighted_mean
 from .algorithms.interface import Algorithm, Batch, Client, Context, Costs, Sent, Server, Task, Training, gradients
 from .algorithms.losses import balanced_softmax, relaxed_balanced_softmax
 from .algorithms.prototypes import class_prototypes, transfer_features
+from .algorithms.robust import Defence
 from .base.config import parameters
 from .base.errors import UserError
 from .base.version import VERSION as __version__
@@ -20,11 +22,14 @@ from .population.participation import Participation
 from .population.partition import Partition, Split
 from .runs.events import ClientsTrained, RoundLine, RunStarted
 from .runs.export import export_model, load_model, model_of_run, predict
+from .runs.finished import Run, load
+from .runs.python import simulate
 from .runs.settings import Settings, make_settings
-from .runs.simulate import simulate
+from .training.attacks import Attack
 
 __all__ = [
     "Algorithm",
+    "Attack",
     "Batch",
     "Classifier",
     "Client",
@@ -32,9 +37,11 @@ __all__ = [
     "Context",
     "Costs",
     "Data",
+    "Defence",
     "Participation",
     "Partition",
     "RoundLine",
+    "Run",
     "RunStarted",
     "Sent",
     "Server",
@@ -51,6 +58,7 @@ __all__ = [
     "from_arrays",
     "from_torch",
     "gradients",
+    "load",
     "load_model",
     "make_settings",
     "model_of_run",

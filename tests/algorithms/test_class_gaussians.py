@@ -55,7 +55,11 @@ def test_a_mean_that_is_seen_again_is_averaged_by_its_precision():
 def test_absent_classes_share_a_common_shift():
     before = random(4, 6)
     moved = before + random(1, 6, seed=1)
-    assert torch.allclose(carried(before, before[:3], moved[:3]), moved, atol=1e-12)
+    scatter = random(6, 6, seed=3)
+    scatter = scatter @ scatter.T
+    means, turned = carried(before, scatter, before[:3], moved[:3])
+    assert torch.allclose(means, moved, atol=1e-10)
+    assert torch.allclose(turned, scatter, atol=1e-10)  # a shift changes no covariance
 
 
 def test_absent_classes_follow_a_linear_map_within_the_span(monkeypatch):
@@ -63,7 +67,10 @@ def test_absent_classes_follow_a_linear_map_within_the_span(monkeypatch):
     monkeypatch.setattr(class_gaussians, "RIDGE", 0.0)
     before, matrix = random(6, 3), random(3, 3, seed=2)
     after = before @ matrix + 1.0
-    assert torch.allclose(carried(before, before[:4], after[:4]), after, atol=1e-8)
+    scatter = torch.diag(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
+    means, turned = carried(before, scatter, before[:4], after[:4])
+    assert torch.allclose(means, after, atol=1e-8)
+    assert torch.allclose(turned, matrix.T @ scatter @ matrix, atol=1e-8)
 
 
 def test_the_longer_unseen_the_less_a_mean_counts():

@@ -37,6 +37,10 @@ NEUTRAL = {
     "moon": {"mu": 0.0},
     "fedrs": {"alpha": 1.0},
     "label-smoothing": {"smoothing": 0.0},
+    "fedavgm": {"beta": 0.0},
+    "fedhbm": {"beta": 0.0},
+    "fedntd": {"beta": 0.0},
+    "fedopt": {"beta1": 0.0, "beta2": 1.0, "tau": 2.0**-10, "lr": 2.0**-9},  # v stays tau²: lr / 2 tau is 1, exactly
 }
 
 

@@ -13,8 +13,9 @@ from rebafl import parameters, simulate
 from rebafl.algorithms import KINDS
 from rebafl.algorithms.interface import Algorithm, Server
 from rebafl.base.errors import UserError
-from rebafl.cli import terminal
 from rebafl.runs.events import RoundLine
+from rebafl.runs.simulate import NothingLearned
+from rebafl.runs.tally import why_nothing_was_learned, why_unchanged
 from support.toy import TOY_SETTINGS, TinyNet, lines, round_line, run_toy
 
 
@@ -135,7 +136,7 @@ LINE = round_line(round=3, active=[0, 1], updated=False)
     ],
 )
 def test_a_round_without_a_new_model_says_why(facts, reason):
-    assert terminal.why_unchanged(replace(LINE, **facts)) == reason
+    assert why_unchanged(replace(LINE, **facts)) == reason
 
 
 OWN = """
@@ -159,7 +160,7 @@ class Double(Algorithm):
     [
         ("double()", 2, r"own:Double gave back from aggregate\(\) .* is torch\.float64"),
         ("nonsense()", 2, r"own:Double failed in aggregate\(\) at .*own\.py:11 \(AttributeError"),
-        ("mul(float('inf'))", 0, r"Round 1: the new model was discarded: \S+ holds NaN or infinity"),
+        ("mul(float('inf'))", 2, r"Round 1: the new model was discarded: \S+ holds NaN or infinity"),
     ],
 )
 def test_on_the_command_line(tmp_path, what, code, said):
@@ -173,3 +174,79 @@ def test_on_the_command_line(tmp_path, what, code, said):
     assert re.search(said, done.stderr)
     assert "Traceback" not in done.stderr
     assert "no upload arrived" not in done.stderr
+
+
+@parameters
+class WrongClient(Algorithm):
+    """FedAvg whose clients hand back something else than they must."""
+
+    name = "wrong-client"
+    deed: str = ""
+
+    def start(self, net, sent, client):
+        return None if self.deed == "start: nothing" else super().start(net, sent, client)
+
+    def loss(self, net, batch, context):
+        loss = super().loss(net, batch, context)
+        return {"loss: number": 1.0, "loss: vector": loss.repeat(2), "loss: detached": loss.detach()}.get(
+            self.deed, loss
+        )
+
+    def upload(self, net, context, steps):
+        upload = super().upload(net, context, steps)
+        if self.deed == "upload: dtype":
+            return replace(upload, change={name: tensor.double() for name, tensor in upload.change.items()})
+        return upload.change if self.deed == "upload: tensors" else upload
+
+    def next_state(self, net, context, upload, steps):
+        return {"next_state: dtype": {"n": torch.zeros((), dtype=torch.float64)}, "next_state: list": [1]}.get(
+            self.deed, {"n": torch.zeros(())}
+        )
+
+    def client_state_template(self, server):
+        return {"n": 0.0} if self.deed == "template: number" else {"n": torch.zeros(())}
+
+
+@pytest.mark.parametrize(
+    ("deed", "reason"),
+    [
+        ("start: nothing", "start() a NoneType where a Context is needed"),
+        ("loss: number", "loss() a float where a tensor is needed"),
+        ("loss: vector", "loss() a tensor of shape (2,) where one number is needed"),
+        ("loss: detached", "loss() a tensor without a gradient"),
+        ("upload: dtype", "hidden.weight is torch.float64 (5, 6), not torch.float32 (5, 6)"),
+        ("upload: tensors", "upload() a dict where an Upload is needed"),
+        ("next_state: dtype", "next state: n is torch.float64 (), not torch.float32 ()"),
+        ("next_state: list", "next_state() a list where tensors by name are needed"),
+        ("template: number", "client_state_template() a float for 'n' where a tensor is needed"),
+    ],
+)
+def test_what_every_client_does_wrong_ends_the_first_round_and_says_what(tmp_path, toy, monkeypatch, deed, reason):
+    monkeypatch.setitem(KINDS, "wrong-client", WrongClient)
+    with pytest.raises(UserError, match=re.escape(reason)) as error:
+        run_toy(tmp_path / "r", toy, algorithm={"kind": "wrong-client", "deed": deed})
+    assert "docs/own-algorithm.md" in str(error.value)
+    assert not (tmp_path / "r" / "rounds.jsonl").exists(), "no round was committed"
+
+
+def test_a_run_without_any_new_model_is_an_error_each_time_it_is_asked_for(tmp_path, toy):
+    for _ in range(2):
+        with pytest.raises(NothingLearned, match=r"none of 3 rounds .*round 3: all \d uploads were refused, client"):
+            run_toy(tmp_path / "r", toy, algorithm="fedavg", training={"lr": 1e30, "batch": 8})
+    assert len(lines(tmp_path / "r")) == 3, "what happened stays recorded"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "reason"),
+    [
+        ([], ""),
+        ([{"active": []}], ""),
+        ([{"lost": [0, 1]}, {"active": []}], ""),
+        ([{"refused": {0: "x"}}, {"updated": True}], ""),
+        ([{"refused": {0: "x", 1: "y"}}], "round 3: all 2 uploads were refused, client 0's as x"),
+        ([{"discarded": "w holds NaN"}, {"active": []}], "round 3: the new model was discarded: w holds NaN"),
+    ],
+)
+def test_when_a_run_learned_nothing(rounds, reason):
+    """Rounds to which nobody came are no reason to call it an error."""
+    assert why_nothing_was_learned([replace(LINE, **facts) for facts in rounds]) == reason

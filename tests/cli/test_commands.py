@@ -110,6 +110,9 @@ def test_wrong_input_is_exit_code_2_and_no_traceback(tmp_path, words):
         (["run", "model=mlpp", "dataset=fashion-mini"], "did you mean 'mlp'"),
         (["run", "out=", "dataset=fashion-mini"], "out must be"),
         (["partition", "dataset=fashion-mini", "partition=even", "partition.clients=3"], "cannot share"),
+        (["run", "out=runs/typo"], r"no run in runs/typo to resume.*dataset=fashion-mini rounds=20 out=runs/typo"),
+        (["run", "out=runs/typo", "rounds=300"], "no run in runs/typo to resume"),
+        (["sweep", "out=runs/s"], "A sweep needs settings to combine"),
         (["predict", "nowhere", "x.png"], "holds no run"),
         (["export", "nowhere"], "holds no run"),
     ],
@@ -150,7 +153,9 @@ def test_sweep_runs_a_grid_once_and_compares_it(tmp_path):
     assert {group["label"]: len(group["runs"]) for group in groups} == {"fedavg": 2, "rebafl": 2}
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rounds.jsonl")}
     assert len(files) == 4
-    assert "± " in inside("sweep", *words, "-q").output
+    assert inside("sweep", *words, "-q").output == ""
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert "± " in inside("sweep", *words).output
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert (tmp_path / "s" / "curves.png").exists()
 
@@ -176,7 +181,7 @@ def test_pictures_of_many_and_of_short_runs(runs, tmp_path):
     words = [*QUICK, "rounds=1", "participation=always,markov", "partition.samples=40,42,44", f"out={tmp_path / 's'}"]
     output = inside("sweep", *words).stdout
     assert "participation=markov" in output
-    assert max(len(line) for line in output.splitlines() if "samples=" in line) < 120
+    assert max(len(line) for line in output.splitlines() if "samples=" in line) < 130
 
 
 def test_partition_shows_draws_and_saves(tmp_path):
@@ -235,3 +240,23 @@ def test_a_broken_trace_leaves_no_directory_behind(tmp_path):
             "run", *QUICK, "participation=trace", f"participation.path={tmp_path / 't.csv'}", f"out={tmp_path / 'a'}"
         )
     assert not (tmp_path / "a").exists()
+
+
+def test_the_version_is_said_without_importing_torch():
+    code = (
+        "import sys; sys.argv = ['rebafl', '--version']; import atexit; "
+        "atexit.register(lambda: print('torch' in sys.modules)); import rebafl"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert re.fullmatch(r"rebafl \d+\.\d+\.\d+\nFalse\n", done.stdout)
+    assert done.returncode == 0
+
+
+def test_the_demo_compares_two_methods_and_takes_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = inside("demo", "rounds=1", "partition.clients=3", "partition.samples=20", "training.epochs=1", "workers=1")
+    assert all(name in result.stdout for name in ("fedavg", "rebafl", "demo/curves.png"))
+    assert (tmp_path / "demo" / "curves.png").stat().st_size > 5000
+    for words in (["algorithm=fedprox"], ["algorithm.mu=1"]):
+        with pytest.raises(UserError, match="The demo takes settings"):
+            inside("demo", *words)

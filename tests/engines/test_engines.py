@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import time
 from pathlib import Path
 
@@ -47,8 +48,27 @@ def test_global_random_state_and_threads_do_not_matter_and_are_left_alone(tmp_pa
 def test_a_client_that_fails_does_not_stop_the_round(tmp_path, toy, workers):
     record = run_toy(tmp_path / "r", toy, algorithm="sabotage", participation="always", workers=workers)
     for line in record.rounds():
-        assert line.refused == {1: "ZeroDivisionError: on purpose"}
+        assert list(line.refused) == [1]
+        assert re.fullmatch(r"ZeroDivisionError: on purpose at \S+\.py:\d+", line.refused[1]), (
+            "file and line of own code"
+        )
         assert line.updated
+
+
+@pytest.mark.usefixtures("sabotage")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_whole_story_of_a_failure_is_told_where_it_is_wanted(tmp_path, toy, monkeypatch, workers):
+    def told():
+        said: list[str] = []
+        settings = {**TOY_SETTINGS, "algorithm": "sabotage", "participation": "always", "workers": workers, "rounds": 1}
+        rebafl.simulate(settings, tmp_path / str(len(list(tmp_path.iterdir()))), toy, TinyNet, say=said.append)
+        return said
+
+    assert told() == []
+    monkeypatch.setenv("REBAFL_DEBUG", "1")
+    (story,) = told()
+    assert story.startswith("Round 1, client 1:\nTraceback (most recent call last)")
+    assert "raise ZeroDivisionError" in story
 
 
 @pytest.mark.usefixtures("sabotage")

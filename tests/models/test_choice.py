@@ -76,3 +76,9 @@ def test_features_and_head_are_enough(tmp_path):
 def test_unknown_models_are_named(kind):
     with pytest.raises(UserError, match=kind):
         make_net(ModelChoice(kind=kind), (6,), 4, 0)
+
+
+def test_images_that_are_too_small_are_refused_without_a_warning_of_torchs(recwarn):
+    with pytest.raises(UserError, match=r"'fashion-cnn' does not fit inputs of shape \(1, 8, 8\)"):
+        make_net(ModelChoice(), (1, 8, 8), 10, 0)
+    assert [str(warning.message) for warning in recwarn] == []

@@ -91,7 +91,8 @@ def test_trace(tmp_path, text, expected):
 
 @pytest.mark.parametrize(
     "text", ["", "client,when\n0,1\n", "client,round\n0\n", "client,round\nx,1\n", "client,round\n0.5,1\n",
-             "client,round\n-1,1\n", "client,round\n9,1\n", "client,round\n0,nan\n"]
+             "client,round\n-1,1\n", "client,round\n9,1\n", "client,round\n0,nan\n", "client,round\n0,0\n",
+             "client,first,last\n0,0,3\n"]
 )  # fmt: skip
 def test_broken_traces_are_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)

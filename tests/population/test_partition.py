@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rebafl.base.errors import UserError
 from rebafl.population.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Pathological
+from rebafl.runs.settings import make_settings
 
 LABELS = np.repeat(np.arange(10), 60)
 SEEDS = st.integers(0, 2**32)
@@ -96,6 +97,17 @@ def test_file_gives_back_what_was_saved(tmp_path):
     (tmp_path / "p.json").write_text(json.dumps([[0, 5], [1]]))
     split = File(clients=2, path=str(tmp_path / "p.json")).split(LABELS, 10, 0)
     assert [split.indices(client).tolist() for client in range(2)] == [[0, 5], [1]]
+
+
+def test_the_clients_of_a_file_are_counted_unless_their_number_is_given(tmp_path):
+    (tmp_path / "p.json").write_text(json.dumps([[0, 5], [1], [2]]))
+    counted, given = (make_settings({"partition": {"kind": "file", "path": str(tmp_path / "p.json"), **words}})
+                      for words in ({}, {"clients": 3}))  # fmt: skip
+    assert counted.partition.clients == 3
+    assert (counted, counted.digest) == (given, given.digest), "a run is the same, whoever counted"
+    (tmp_path / "p.json").write_text(json.dumps([[0, 5]]))
+    with pytest.raises(UserError, match=r"holds 1 clients, partition\.clients says 3"):
+        make_settings(counted.plain()).partition.split(LABELS, 10, 0)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[[0]]", "[[0], [-1]]", "[[0], [600]]", "[[0], []]", "[[0], [1, 1]]",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rebafl.paper import items, results
 from rebafl.paper.item_results import ItemResults
-from rebafl.paper.items import cells, cells_of, find_item, find_scale, item_names
+from rebafl.paper.items import cells, cells_of, find_item, find_scale, item_names, printed
 from rebafl.report.paper_tables import tables
 from rebafl.report.reproduction import make_page
 from support.paper import ITEM, made
@@ -72,4 +72,9 @@ def test_tables_and_figures_show_the_seeds_that_all_methods_have(tmp_path):
     assert tables(shown)[0][1][1] == [
         ("FedAvg", "11.00", "11.00", "0.00", "1"),
         ("ReBaFL", "11.00", "11.00", "0.00", "1"),
+    ]
+    header, rows = tables(shown, always_printed=True)[0][1]
+    assert header[:3] == ("method", "best", "paper, at its scale")
+    assert [row[2] for row in rows] == [
+        f"{printed(item, 'cifar-10 m=20', method):.2f}" for method in ("FedAvg", "ReBaFL")
     ]

@@ -1,8 +1,10 @@
 """The trained model leaves the run directory unchanged in every number; a damaged export is refused."""
 
+import importlib
 import json
 import re
 import runpy
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -165,3 +167,44 @@ def test_an_export_does_not_overwrite_other_things(tmp_path, model):
     with pytest.raises(UserError, match=r"notes\.txt"):
         deploy.export_model(model, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+OWN_NET = """
+from torch import nn
+from rebafl import Classifier
+
+class Net(Classifier):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.hidden, self.head = nn.Linear(shape[0], 3), nn.Linear(3, classes)
+    def features(self, x):
+        return self.hidden(x)
+"""
+
+
+def test_an_exported_own_model_says_what_must_be_importable(tmp_path, toy, monkeypatch):
+    (tmp_path / "own_nets.py").write_text(OWN_NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path / "..")  # the current folder is looked in, too
+    net = importlib.import_module("own_nets").Net
+    rebafl.export_model(rebafl.model_of_run(run_toy(tmp_path / "r", toy, model=net).path, net), tmp_path / "e")
+    with pytest.raises(UserError, match="trust-code"):
+        rebafl.load_model(tmp_path / "e")
+    assert (
+        rebafl.load_model(tmp_path / "e", trust_code=True).classes
+        == rebafl.load_model(tmp_path / "e", model=net).classes
+    )
+    monkeypatch.undo()
+    sys.modules.pop("own_nets")
+    with pytest.raises(UserError, match=r"the model own_nets:Net, .* put the module own_nets into the current folder"):
+        rebafl.load_model(tmp_path / "e", trust_code=True)
+
+
+def test_an_exported_model_of_a_script_must_be_given(tmp_path, toy):
+    class Inner(TinyNet):
+        pass
+
+    rebafl.export_model(rebafl.model_of_run(run_toy(tmp_path / "r", toy, model=Inner).path, Inner), tmp_path / "e")
+    with pytest.raises(UserError, match=r"defined in a script or a notebook; give what makes it: rebafl\.load_model"):
+        rebafl.load_model(tmp_path / "e", trust_code=True)
+    assert rebafl.load_model(str(tmp_path / "e"), model=Inner).classes == toy.classes

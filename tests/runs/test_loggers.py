@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 
 from rebafl import UserError, cli, make_settings
 from rebafl.runs.loggers import SINKS, Logs, chosen, log_run, need_loggers
-from rebafl.runs.loggers.mlflow import Mlflow
+from rebafl.runs.loggers.mlflow import Mlflow, _own_store
 from rebafl.runs.loggers.sink import About, numbers
 from rebafl.runs.loggers.tensorboard import NAME, TensorBoard
-from rebafl.runs.loggers.wandb import Wandb, _records
 from rebafl.runs.opening import roll_back
 from rebafl.runs.record import Record
 from rebafl.runs.sweep import grid
 from support.toy import lines, round_line, run_toy
+from support.wandb_file import check_wandb
 
 
 def events(path):
@@ -85,35 +85,42 @@ def test_whatever_is_torn_off_is_written_again(tmp_path, toy):
 
 
 @pytest.mark.slow
-def test_twenty_kills_while_logging(tmp_path, toy):
-    """Killed before a random write, to the record or to the log."""
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_twenty_kills_while_logging(tmp_path, toy, name):
     chance, kills = random.Random(5), 0
+    run_toy(tmp_path / "r", toy, rounds=1, log=name)  # imports what children would have to
     while kills < 20:
         child = os.fork()
         if child == 0:
-            left = [chance.randrange(3, 60)]
-
-            def deadly(original, left=left):
-                def wrapper(*args, **kwargs):
-                    left[0] -= 1
-                    if left[0] < 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return original(*args, **kwargs)
-
-                return wrapper
-
-            os.write, os.fsync, os.ftruncate = deadly(os.write), deadly(os.fsync), deadly(os.ftruncate)
+            die_at_a_write(chance)
             try:
-                run_toy(tmp_path / "r", toy, rounds=400, log="tensorboard")
+                run_toy(tmp_path / "r", toy, rounds=400, log=name)
             finally:
                 os._exit(0)
         chance.random()
         kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    record = Record(tmp_path / "r")
-    done = len(record.rounds())
+    done = len(Record(tmp_path / "r").rounds())
     assert done > 20
-    run_toy(tmp_path / "r", toy, rounds=done + 1, log="tensorboard")
-    check(tmp_path / "r")
+    run_toy(tmp_path / "r", toy, rounds=done + 1, log=name)
+    {"tensorboard": check, "wandb": check_wandb}[name](tmp_path / "r")
+
+
+def die_at_a_write(chance):
+    """Be killed at a random write, to the record or to the log, of which a random part is still done."""
+    left, write = [chance.randrange(3, 60)], os.write
+
+    def deadly(original):
+        def wrapper(*args, **kwargs):
+            left[0] -= 1
+            if left[0] < 0:
+                if original is write:
+                    write(args[0], args[1][: chance.randrange(len(args[1]) + 1)])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    os.write, os.fsync, os.ftruncate = deadly(os.write), deadly(os.fsync), deadly(os.ftruncate)
 
 
 @pytest.mark.slow
@@ -132,24 +139,6 @@ def test_mlflow_gets_each_round_once(tmp_path, toy, monkeypatch):
     history = again.client.get_metric_history(first.run, "accuracy")
     assert sorted((m.step, m.value) for m in history) == [(line.round, line.accuracy) for line in record.rounds()]
     assert (tmp_path / "mlflow.db").exists()
-
-
-@pytest.mark.slow
-def test_wandb_gets_each_round_once_after_a_kill(tmp_path, toy, monkeypatch):
-    for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    record = run_toy(tmp_path / "r", toy, rounds=4)
-    child = os.fork()
-    if child == 0:
-        sink = Wandb(About(record.path, {}, toy.classes, 0.0))
-        for line in record.rounds()[:2]:
-            sink.write(line, 0.0)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    log_run(record, "wandb")
-    sink = Wandb(About(record.path, {}, toy.classes, 0.0))
-    assert sorted(sink.steps()) == [1, 2, 3, 4]
-    assert log_run(record, "wandb") == 0
 
 
 def killed(work, after):
@@ -207,15 +196,17 @@ def test_a_kill_while_mlflow_makes_its_store_leaves_none_that_is_half_made(tmp_p
     assert list((tmp_path / "r" / "logs").iterdir()) == []
 
 
-def test_a_wandb_file_that_was_torn_off_is_read_as_far_as_it_goes():
-    def record(data, kind=1):
-        return b"\0\0\0\0" + len(data).to_bytes(2, "little") + bytes([kind]) + data
+def test_mlflows_store_needs_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
 
-    begin = b":W&B\0\0\0"
-    content = begin + record(b"one") + record(b"tw", 2) + record(b"o", 4) + record(b"three")
-    assert list(_records(content)) == [b"one", b"two", b"three"]
-    assert list(_records(content[:-2])) == [b"one", b"two"]
-    assert list(_records(begin)) == list(_records(b"")) == []
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr("rebafl.runs.loggers.mlflow._make_store", lambda path: path.write_bytes(b"a store"))
+    about = About(tmp_path / "r", {}, ["a"], 0.0)
+    for _ in range(2):
+        assert _own_store(about) == f"sqlite:///{tmp_path / 'mlflow.db'}"
+        assert (tmp_path / "mlflow.db").read_bytes() == b"a store"
+        assert list(about.folder.iterdir()) == []
 
 
 def test_numbers_of_a_round():

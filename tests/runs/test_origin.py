@@ -87,7 +87,7 @@ def test_edited_own_code_is_refused_until_the_user_says_so_and_then_noted(own, t
     go({**TOY_SETTINGS, **words, "rounds": 2})
     own(OWN + "# edited")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=f"the source of {re.escape(named)}.*--accept-changes"):
+    with pytest.raises(UserError, match=f"the source of {re.escape(named)}.*--fresh.*--changed-code"):
         go({**TOY_SETTINGS, **words, "rounds": 4})
     assert {path: path.read_bytes() for path in before} == before
     go({**TOY_SETTINGS, **words, "rounds": 4}, accept_changes=True)
@@ -190,5 +190,30 @@ def test_a_sweep_does_not_compare_runs_of_two_versions_of_own_code(own, tmp_path
     with pytest.raises(UserError, match="the source of my_own:Base"):
         command("seed=0,1", "-q")
     assert len(list((tmp_path / "s").glob("*/config.toml"))) == 1
-    assert command("seed=0,1", "-q", "--accept-changes").exit_code == 0
+    assert command("seed=0,1", "-q", "--changed-code").exit_code == 0
     assert len(list((tmp_path / "s").glob("*/config.toml"))) == 2
+
+
+def test_a_fresh_start_keeps_what_was_there_aside(own, tmp_path, toy):
+    out = tmp_path / "r"
+    go = partial(simulate, {**TOY_SETTINGS, "algorithm": "my_own:Mine", "rounds": 2}, out, data=toy, model=TinyNet)
+    go(say=lambda text: None)
+    before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    own(OWN + "# edited")
+    said: list[str] = []
+    assert go(fresh=True, say=said.append).round == 2
+    assert said == [f"What {out} held is now in {out}-before-1."]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "r-before-1").rglob("*") if path.is_file()} == before
+    assert facts(out)["own_code"] != facts(tmp_path / "r-before-1")["own_code"]
+    assert "went_on_with" not in facts(out)
+    go(fresh=True, say=said.append)
+    assert (tmp_path / "r-before-2" / "config.toml").exists()
+
+
+def test_a_fresh_start_where_nothing_was_is_a_start_and_takes_no_foreign_folder(tmp_path, toy):
+    assert simulate(TOY_SETTINGS, tmp_path / "r", data=toy, model=TinyNet, fresh=True, say=lambda text: None).round == 3
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="cannot hold a new run"):
+        simulate(TOY_SETTINGS, tmp_path / "f", data=toy, model=TinyNet, fresh=True, say=lambda text: None)
+    assert (tmp_path / "f" / "thesis.txt").exists()

@@ -11,7 +11,9 @@ import torch
 from rebafl import parameters
 from rebafl.algorithms import KINDS
 from rebafl.algorithms.interface import Algorithm
+from rebafl.runs.record import Record
 from rebafl.runs.rounds import Checks
+from rebafl.runs.simulate import NothingLearned
 from support.engines import Sabotage
 from support.toy import lines, run_toy, same_bits, weights
 
@@ -52,8 +54,10 @@ def test_nonsense_is_refused_and_recorded_and_the_round_goes_on(tmp_path, toy, m
 def test_if_nothing_is_left_the_model_stays_and_the_round_says_so(tmp_path, toy, monkeypatch):
     monkeypatch.setitem(KINDS, "poison", Poison)
     poison = {"kind": "poison", "clients": list(range(6))}
-    one = run_toy(tmp_path / "1", toy, algorithm=poison, participation="always", rounds=1)
-    two = run_toy(tmp_path / "2", toy, algorithm=poison, participation="always", rounds=2)
+    for rounds in (1, 2):
+        with pytest.raises(NothingLearned, match=f"none of {rounds} rounds"):
+            run_toy(tmp_path / str(rounds), toy, algorithm=poison, participation="always", rounds=rounds)
+    one, two = Record(tmp_path / "1"), Record(tmp_path / "2")
     assert same_bits(weights(one), weights(two))
     assert [line.updated for line in two.rounds()] == [False, False]
     assert two.rounds()[0].diversity is None
@@ -117,3 +121,14 @@ def test_a_round_that_ends_with_such_a_loss_is_not_taken(loss, before, usable):
 def test_without_a_bound_a_loss_must_only_be_finite():
     assert Checks(1).unusable(1e30, lambda: 1.0) == ""
     assert "would be nan" in Checks(1).unusable(math.nan, lambda: 1.0)
+
+
+def test_a_trace_that_is_shorter_than_the_run_is_warned_of(tmp_path, toy):
+    (tmp_path / "t.csv").write_text("client,round\n0,1\n1,2\n")
+    trace = {"kind": "trace", "path": str(tmp_path / "t.csv")}
+    short = run_toy(tmp_path / "s", toy, participation=trace, algorithm="fedavg")
+    (said,) = [text for text in short.environment()["warnings"] if "trace" in text]
+    assert said == "The trace of participation ends with round 2: in the rounds after it, up to 3, nobody is there."
+    assert [list(line.active) for line in short.rounds()] == [[0], [1], []]
+    enough = run_toy(tmp_path / "e", toy, participation=trace, algorithm="fedavg", rounds=2)
+    assert not [text for text in enough.environment()["warnings"] if "trace" in text]

@@ -306,5 +306,18 @@ def test_unknown_keys_are_refused_as_ever(monkeypatch):
 
 
 def test_section_names_stand_once():
-    assert SECTIONS == ("model", "partition", "participation", "delivery", "algorithm", "training", "protect", "stop")
+    assert SECTIONS == (
+        "model",
+        "partition",
+        "participation",
+        "delivery",
+        "algorithm",
+        "training",
+        "protect",
+        "robust",
+        "attack",
+        "stop",
+        "seeds",
+        "evaluate",
+    )
     assert make_settings({}) == Settings()

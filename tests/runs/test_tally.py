@@ -13,7 +13,8 @@ from rebafl.algorithms.interface import Algorithm
 from rebafl.paper import items, results
 from rebafl.paper.item_results import ItemResults
 from rebafl.paper.items import cells, find_item, find_scale
-from rebafl.report.summary import comparison_table, group_runs, read_run
+from rebafl.report.comparison import comparison_table
+from rebafl.report.summary import group_runs, read_run
 from rebafl.runs.record import open_run
 from rebafl.runs.tally import Tally, tally
 from support.toy import round_line, run_toy
@@ -32,6 +33,34 @@ def test_counted_by_hand():
     assert found == sum((tally([line]) for line in LINES), Tally())
     assert str(tally(LINES[:1])) == "refused 1 of 2 uploads"
     assert str(Tally(rounds=9, uploads=50)) == ""
+    discarded = tally([round_line(active=[0], updated=False, discarded="its loss is infinite")])
+    assert discarded.words() == {"no update": "1 of 1", "discarded": "1 of 1"}
+
+
+def test_numbers_that_say_little_are_warned_of():
+    assert tally(LINES).warning.startswith("Most uploads were refused (3 of 4)")
+    assert tally(LINES[:1]).warning == "", "half is not most"
+    assert tally(LINES[1:2] * 2 + LINES[:1]).warning == "Most rounds brought no new model (2 of 3)."
+    assert Tally().warning == ""
+
+
+@pytest.mark.parametrize("words", [(), ("-q",), ("--json",)])
+def test_a_run_most_of_whose_uploads_were_refused_says_so_at_the_end(tmp_path, monkeypatch, words):
+    monkeypatch.setitem(KINDS, "spoilt", Spoilt)
+    settings = [
+        "dataset=fashion-mini",
+        "partition.clients=3",
+        "partition.samples=20",
+        "participation=always",
+        "training.epochs=1",
+        "workers=1",
+        "rounds=1",
+        "algorithm=spoilt",
+        "algorithm.clients=[0,1]",
+    ]
+    done = CliRunner().invoke(cli.app, ["run", *settings, f"out={tmp_path / 'r'}", *words])
+    assert done.exit_code == 0
+    assert "Most uploads were refused (2 of 3)" in " ".join((done.stdout if not words else done.stderr).split())
 
 
 @parameters

@@ -20,7 +20,7 @@ from rebafl.runs.record import Record
 from support.toy import same_bits
 
 CLIENTS = 4
-STATEFUL = ("scaffold", "feddyn", "moon")  # algorithms whose clients keep state
+STATEFUL = ("scaffold", "feddyn", "moon", "fedhbm")  # algorithms whose clients keep state
 CONFIG = {
     "model": "mlp",
     "rounds": 3,

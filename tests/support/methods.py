@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rebafl import Classifier, parameters
-from rebafl.algorithms.aggregate import weighted_mean
+from rebafl.algorithms.aggregate import Upload, weighted_mean
 from rebafl.algorithms.interface import Client, Sent, Server, Task, Training
 from rebafl.base.rng import generator, torch_stream
 from rebafl.base.tensors import Tensors
@@ -32,6 +32,10 @@ def started(toy, algorithm, prototypes=None, mass=None, index=None):
     sent = Sent(weights_of(net), algorithm.broadcast(Server(weights_of(net), state)))
     own = client(toy, torch.arange(45, 75) if index is None else index)  # 5 of class 0, 25 of class 1
     return net, sent, own, algorithm.start(net, sent, own)
+
+
+BOUNDS = {"alone", "centralised"}
+"""No federations: there is nothing to sum."""
 
 
 ROUNDS = 4
@@ -95,6 +99,32 @@ class ThreeWeights(Classifier):
 
     def features(self, x):
         return self.a * x
+
+
+class Normed(Classifier):
+    """h is x normalised, by running statistics that are no parameters; z = b h."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1)
+        self.head = nn.Linear(1, 2, bias=False)
+
+    def features(self, x):
+        return self.norm(x)
+
+
+def check_buffers_are_averaged_as_in_fedavg(algorithm):
+    """A running variance falls from 1 to .1 and stays there; anything but a mean would carry it below 0."""
+    net = Normed()
+    server = Server(weights_of(net), algorithm.server_state(net, Task(2, 1, 1)))
+    for _ in range(2):
+        shared = {name: torch.full_like(like, 3.0) for name, like in algorithm.shared_template(server).items()}
+        change = {name: torch.zeros_like(weight) for name, weight in server.weights.items()}
+        change["norm.running_var"] = 0.1 - server.weights["norm.running_var"]
+        change["norm.num_batches_tracked"] += 3
+        server = algorithm.aggregate(server, [Upload(0, change, torch.tensor([1, 0]), shared)], 1)
+    assert abs(server.weights["norm.running_var"].item() - 0.1) < 1e-6
+    assert server.weights["norm.num_batches_tracked"].item() == 6
 
 
 def exact(values):

@@ -41,6 +41,9 @@ class Elsewhere(torch.Tensor):
     def tolist(self) -> Any:
         return self.held.tolist()
 
+    def new_tensor(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.held.new_tensor(*args, **kwargs).to(NAME)
+
 
 class Mixed(RuntimeError):
     """Tensors of both sides met."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rebafl import Classifier, Data, simulate
+from rebafl import Classifier, Data, Run, simulate
 from rebafl.base.tensors import Tensors
 from rebafl.data.arrays import from_arrays
 from rebafl.runs.events import RoundLine
@@ -50,7 +50,7 @@ TOY_SETTINGS: dict[str, Any] = {
 }
 
 
-def run_toy(out: Path, data: Data, model: Any = TinyNet, **changes: Any) -> Record:
+def run_toy(out: Path, data: Data, model: Any = TinyNet, **changes: Any) -> Run:
     """Run the small problem with some settings changed."""
     return simulate({**TOY_SETTINGS, **changes}, out, data=data, model=model, say=quiet)
 

@@ -7,14 +7,14 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_files
@@ -26,14 +26,17 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufClient
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from rebafl.federation.ops.credentials import make_node_key
-from rebafl.federation.ops.processes import free_ports
+from rebafl.federation.flower_changes import send_secret
+from rebafl.federation.machine_secret import read_secret
+from rebafl.federation.ops.layout import Plan, create
+from rebafl.federation.ops.processes import free_ports, wait_until
 
 PROJECT = """
 [project]
@@ -49,20 +52,57 @@ clientapp = "rebafl.federation.app.client_app:app"
 """
 
 
+# the server's program, without the process that runs the server's app: a test takes its part
+PROGRAM = """
+from rebafl.federation import superlink
+superlink._apps_command = lambda folder, port: ["/bin/sh", "-c", "while kill -0 $PPID; do sleep 1; done"]
+superlink.main()
+"""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A server on this machine: its address, its folder, and that of the federation, which holds the nodes' keys."""
+
+    address: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def server(self) -> Path:
+        return self.folder / "server"
+
+    @property
+    def authority(self) -> bytes:
+        return (self.folder / "ca.crt").read_bytes()
+
+    def key(self, number: int) -> ec.EllipticCurvePrivateKey:
+        private = load_ssh_private_key((self.folder / f"node-{number}" / "node.key").read_bytes(), None)
+        assert isinstance(private, ec.EllipticCurvePrivateKey)
+        return private
+
+
 @contextmanager
-def superlink(folder: Path):
-    """The SuperLink as it runs in a federation, but in plain text and for any node; its address."""
-    (port,) = free_ports(1)
-    (folder / "members.toml").write_text(f'[clients]\n0 = "{make_node_key(folder, "nobody")}"\n')
+def superlink(folder: Path, members: int = 6):
+    """The SuperLink as it runs in a federation of so many nodes; this process has its secret meanwhile."""
+    port, *others = free_ports(members + 1)
+    create(folder / "fed", Plan(members, (), "127.0.0.1", port, tuple(others)))
+    server = folder / "fed" / "server"
     quiet = {"FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    words = ["--insecure", "--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
-    words += ["--disable-runtime-dependency-installation", "--database", str(folder / "superlink.db")]
-    program = [sys.executable, "-m", "rebafl.federation.superlink", str(folder), *words]
+    files = [f"--{option}={server / name}" for option, name in FILES.items()]
+    words = [str(server), "--host", "127.0.0.1", "--port", str(port), *files, "--enable-supernode-auth"]
+    words += ["--disable-runtime-dependency-installation"]
+    send_plain = ProtobufClient._send
     with (folder / "superlink.log").open("w") as log:
+        program = [sys.executable, "-c", PROGRAM, *words]
         process = subprocess.Popen(program, stdout=log, stderr=log, env={**os.environ, **quiet})
+        send_secret(read_secret(server))
         try:
-            yield f"127.0.0.1:{port}"
+            said = folder / "superlink.log"
+            assert wait_until(lambda: f"{members} node keys are registered" in said.read_text(), 120), said.read_text()
+            yield Wire(f"127.0.0.1:{port}", folder / "fed", process)
         finally:
+            setattr(ProtobufClient, "_send", send_plain)
             process.terminate()
             try:
                 process.wait(10)
@@ -71,24 +111,29 @@ def superlink(folder: Path):
                 process.wait()
 
 
-def begin_run(address: str) -> HttpGrid:
+FILES = {
+    "ssl-ca-certfile": "ca.crt",
+    "ssl-certfile": "server.crt",
+    "ssl-keyfile": "server.key",
+    "database": "superlink.db",
+}
+
+
+def begin_run(wire: Wire) -> HttpGrid:
     """Submit a run and take the server app's part in it."""
+    address, authority = wire.address, wire.authority
     spoken = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
+    signs = SuperExecAuthHttpInterceptor(
+        master_secret=read_secret(wire.server), protected_methods={"/flwr.proto.Runtime/AcquireTask"}
+    )
     files = {"pyproject.toml": PROJECT.encode(), "app.py": b"", "README.md": b"", "LICENSE": b""}
     content, _ = build_fab_from_files(files)
     fab = Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
-    with ControlHttpClient.from_server_address(address, True, None, spoken) as control:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                control.StartRun(StartRunRequest(fab=fab))
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < until, "the SuperLink does not start"
-                time.sleep(0.1)
-    with RuntimeHttpClient.from_server_address(address, True, None, spoken) as executor:
+    with ControlHttpClient.from_server_address(address, False, authority, spoken) as control:
+        control.StartRun(StartRunRequest(fab=fab))
+    with RuntimeHttpClient.from_server_address(address, False, authority, [*spoken, signs]) as executor:
         token = executor.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-serverapp"])).token
-    grid = HttpGrid(address, insecure=True, token=token)
+    grid = HttpGrid(address, insecure=False, root_certificates=authority, token=token)
     given = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
     grid.set_run(run_from_proto(given.run))
     TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
@@ -138,19 +183,21 @@ class Line:
 
 
 @contextmanager
-def line_to(address: str):
-    with http_request_response(address, insecure=True) as connection:
+def line_to(wire: Wire, number: int):
+    """The line of the node with this number."""
+    keys = (wire.key(number), wire.key(number).public_key())
+    with http_request_response(wire.address, False, wire.authority, keys) as connection:
         node, receive, send, _, _, pull, push, confirm = connection
         yield Line(node, receive, send, pull, push, confirm)
 
 
 @contextmanager
-def nodes(address: str, behaviours):
+def nodes(wire: Wire, behaviours):
     """A thread for each `behaviour(line, message)`, which answers a message as it likes; stopped at the end."""
     over, ready = threading.Event(), threading.Barrier(len(behaviours) + 1)
 
-    def serve(behave):
-        with line_to(address) as line:
+    def serve(number, behave):
+        with line_to(wire, number) as line:
             ready.wait(30)
             while not over.is_set():
                 if received := line.receive():
@@ -158,7 +205,7 @@ def nodes(address: str, behaviours):
                 else:
                     over.wait(0.5)
 
-    threads = [threading.Thread(target=serve, args=(behave,), daemon=True) for behave in behaviours]
+    threads = [threading.Thread(target=serve, args=pair, daemon=True) for pair in enumerate(behaviours)]
     for thread in threads:
         thread.start()
     try:
@@ -170,4 +217,4 @@ def nodes(address: str, behaviours):
             thread.join(20)
 
 
-__all__ = ["Line", "begin_run", "line_to", "make_message", "nodes", "superlink"]
+__all__ = ["Line", "Wire", "begin_run", "line_to", "make_message", "nodes", "superlink"]

@@ -42,10 +42,10 @@ def prepared(algorithm, **changes):
 def both(experiment, sent, state):
     """A client's round here, in torch's own operations, and on the stand-in."""
     with torch_only():
-        here = experiment.work.train(experiment.work.net(), sent, 1, 1, state)
+        here = experiment.work.train(experiment.work.net(), sent, 0, 1, state)
         there = replace(experiment.work, device=NAME)
         with stand_in():
-            return here, there.train(there.net(), sent, 1, 1, state)
+            return here, there.train(there.net(), sent, 0, 1, state)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

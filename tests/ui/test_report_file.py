@@ -68,6 +68,14 @@ def test_a_run_named_twice_is_shown_once(tmp_path):
     assert len(payload(report([tmp_path / "r", tmp_path / "r" / ".." / "r"]))["runs"]) == 1
 
 
+def test_a_federations_run_is_called_by_its_federation(tmp_path):
+    written_run(tmp_path / "fed" / "run", drawn_lines(4, 5), 4, federation=True)
+    text = report([tmp_path / "fed" / "run"])
+    assert payload(text)["title"] == "rebafl: fed/run"
+    assert payload(text)["runs"][0]["facts"]["name"] == "fed/run"
+    assert payload(text)["runs"][0]["facts"]["summary"]["last_ten_name"] == "last 5"
+
+
 def test_hostile_names_stay_text(tmp_path):
     name = "<img src=x onerror=alert(1)>&\"'"
     written_run(tmp_path / name, drawn_lines(4, 5), 4, classes=["</script><b>", *"abcdefghi"])

@@ -136,15 +136,20 @@ def weighted_mean(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[flo
 def weighted_mean_of(name: str, tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> Tensor:
     """The same for one name: one tensor at a time is looked at, which may lie on the disk until then."""
     total = float(sum(weights))
-    mean: Tensor | None = None
-    for group, weight in zip(tensors, weights, strict=True):
+    return weighted_sum_of(name, tensors, [weight / total for weight in weights])
+
+
+def weighted_sum_of(name: str, tensors: Sequence[Mapping[str, Tensor]], factors: Sequence[float]) -> Tensor:
+    """Σ factor * tensor for one name, in the order given, in float64."""
+    total: Tensor | None = None
+    for group, factor in zip(tensors, factors, strict=True):
         tensor = group[name]
-        if mean is None:
-            mean = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
-        for into, part in in_blocks(mean, tensor):
-            into.add_(part.to(torch.float64), alpha=weight / total)
-    assert mean is not None
-    return mean
+        if total is None:
+            total = torch.zeros_like(tensor, dtype=torch.float64, memory_format=torch.contiguous_format)
+        for into, part in in_blocks(total, tensor):
+            into.add_(part.to(torch.float64), alpha=factor)
+    assert total is not None
+    return total
 
 
 def class_weighted_mean(tables: Sequence[Tensor], counts: Sequence[Tensor]) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..base.tensors import Tensors
 
-MEMORY = 0.6
+MEMORY = 0.8
 """How much of the covariance stays from round to round."""
-RIDGE = 0.5
+RIDGE = 0.1
 """How firmly the movement of means is taken to be the same for all classes."""
 UNCERTAINTY = 1e-3
 """How much surer a class's mean was a round ago, as the variance of a mean of 1,000 images is."""
@@ -59,7 +59,7 @@ def track(before: Gaussians, seen: Tensor, counts: Tensor, seen_scatter: Tensor)
     seen, shown, known = seen.to(torch.float64), counts > 0, variance < UNKNOWN
     means = means.clone()
     if bool((shown & known).any()):
-        means[known] = carried(means[known], means[shown & known], seen[shown & known])
+        means[known], scatter = carried(means[known], scatter, means[shown & known], seen[shown & known])
     variance = torch.where(known, variance + UNCERTAINTY, variance)
     number = counts.to(torch.float64).clamp(min=1)
     gain = torch.where(known, variance / (variance + 1 / number), 1.0)
@@ -69,18 +69,25 @@ def track(before: Gaussians, seen: Tensor, counts: Tensor, seen_scatter: Tensor)
     return Gaussians(means, variance, MEMORY * scatter + (1 - MEMORY) * fresh if bool(known.any()) else fresh)
 
 
-def carried(means: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Means moved as those that were seen moved from `before` to `after`: a shift, and a map by ridge regression.
+def carried(means: Tensor, scatter: Tensor, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and covariance, moved as the means that were seen moved from `before` to `after`.
 
-    With so few classes the map is found only within their span; RIDGE keeps it small.
+    The movement is a shift and a linear map, by ridge regression in the covariance's own metric. With so few classes
+    the map is found only within their span; RIDGE keeps it small.
     """
     centre, shift = before.mean(0), (after - before).mean(0)
     apart = before - centre
-    gram = apart @ apart.T
+    whitened = torch.linalg.solve(_invertible(scatter), apart.T)
+    gram = apart @ whitened
     ridge = RIDGE * gram.trace() / len(gram) + 1e-12
     change = torch.linalg.solve(gram + ridge * torch.eye(len(gram), dtype=gram.dtype), after - before - shift)
-    moved: Tensor = means + shift + (means - centre) @ apart.T @ change
-    return moved
+    turn = torch.eye(len(scatter), dtype=scatter.dtype) + whitened @ change
+    return centre + shift + (means - centre) @ turn, turn.T @ scatter @ turn
+
+
+def _invertible(scatter: Tensor) -> Tensor:
+    ball = SHRINK * scatter.diagonal().mean() + 1e-12
+    return scatter + ball * torch.eye(len(scatter), dtype=scatter.dtype)
 
 
 def _whole(half: Tensor, features: int) -> Tensor:
@@ -94,12 +101,10 @@ def _whole(half: Tensor, features: int) -> Tensor:
 def linear_head(gaussians: Gaussians, like: Tensors) -> Tensors:
     """The head of linear discriminant analysis, every class as likely as the others, in these names and shapes."""
     means, variance, scatter = gaussians
-    features = len(scatter)
-    ball = SHRINK * scatter.diagonal().mean() + 1e-12
     known = variance < UNKNOWN
     centre = means[known].mean(0) if bool(known.any()) else means.mean(0)
     apart = torch.where(known[:, None], means - centre, 0.0)
-    weight = torch.linalg.solve(scatter + ball * torch.eye(features, dtype=scatter.dtype), apart.T).T
+    weight = torch.linalg.solve(_invertible(scatter), apart.T).T
     bias = -(weight * apart).sum(1) / 2 - weight @ centre
     bias = torch.where(known, bias, bias.min() - NEVER)
     if all(tensor.dim() == 2 for tensor in like.values()):

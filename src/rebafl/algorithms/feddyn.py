@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ..base.config import parameters
 from ..base.tensors import Tensors
-from ..models.contract import Classifier, weights_of
+from ..models.contract import Classifier, parameter_zeros, weights_of
 from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, gradients
 
@@ -29,7 +29,7 @@ class FedDyn(Algorithm):
     alpha: Annotated[float, Field(gt=0, description="strength of the pull; the ReBaFL authors' code has 1e-4")] = 0.01
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
-        h = {H + name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
+        h = {H + name: zero for name, zero in parameter_zeros(net).items()}
         return h | {MEAN + name: tensor for name, tensor in weights_of(net).items()}
 
     def start(self, net: Classifier, sent: Sent, client: Client) -> Context:

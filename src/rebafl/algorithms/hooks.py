@@ -18,11 +18,12 @@ from ..base.errors import UserError
 from ..base.tensors import Tensors
 from ..base.words import one_line
 from . import KINDS
-from .aggregate import unlike
-from .interface import Algorithm, Server
+from .aggregate import Upload, unlike
+from .interface import Algorithm, Context, Server
 
 PACKAGE = Path(__file__).parents[1]
 WHAT_NOW = "put that right and run the same command again; finished rounds are safe"
+SEE = "a table in docs/own-algorithm.md says what each hook must return"
 
 
 @contextmanager
@@ -84,5 +85,33 @@ def checked_weights(algorithm: Algorithm, hook: str, returned: Any, expected: Te
     return weights
 
 
+def checked_context(algorithm: Algorithm, returned: Any) -> Context:
+    """What `start` gave back, if the other hooks can do with it."""
+    if not isinstance(returned, Context):
+        raise _wrong(algorithm, "start", f"a {type(returned).__name__} where a Context is needed")
+    return returned
+
+
+def checked_loss(algorithm: Algorithm, returned: Any) -> Tensor:
+    """What `loss` gave back, if it can be minimised."""
+    if not isinstance(returned, Tensor):
+        raise _wrong(algorithm, "loss", f"a {type(returned).__name__} where a tensor is needed")
+    if returned.numel() != 1 or not returned.requires_grad:
+        shape = tuple(returned.shape)
+        lacks = f"of shape {shape} where one number is needed" if returned.numel() != 1 else "without a gradient"
+        raise _wrong(algorithm, "loss", f"a tensor {lacks}")
+    return returned
+
+
+def checked_upload(algorithm: Algorithm, returned: Any) -> Upload:
+    """What `upload` gave back, if it is one with tensors by name; their form is checked where it arrives."""
+    if not isinstance(returned, Upload):
+        raise _wrong(algorithm, "upload", f"a {type(returned).__name__} where an Upload is needed")
+    checked_tensors(algorithm, "upload", returned.change)
+    checked_tensors(algorithm, "share", returned.shared)
+    return returned
+
+
 def _wrong(algorithm: Algorithm, hook: str, what: str) -> UserError:
-    return UserError(f"The algorithm {KINDS.kind_of(type(algorithm))} gave back from {hook}() {what}; {WHAT_NOW}.")
+    kind = KINDS.kind_of(type(algorithm))
+    return UserError(f"The algorithm {kind} gave back from {hook}() {what}; {WHAT_NOW} ({SEE}).")

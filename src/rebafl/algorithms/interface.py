@@ -217,6 +217,8 @@ class Algorithm(ABC):
     """By what the changes of weights, and what is shared, are averaged for `next_server`; None: not averaged."""
     needs_sgd: ClassVar[str] = ""
     """Why it is wrong with any other optimiser than SGD with plain momentum; empty if it is not."""
+    pooled: ClassVar[bool] = False
+    """Is it no federation: do the data of all clients lie in one place, and are they there in each round?"""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -235,7 +237,7 @@ class Algorithm(ABC):
         return {}
 
     def start(self, net: Classifier, sent: Sent, client: Client) -> Context:
-        """Before the first step; `net` holds the received weights and must hold them again afterwards."""
+        """Before the first step; `net` holds the received weights. Training starts from what it holds afterwards."""
         return Context(sent, client)
 
     def trains(self, part: Part) -> bool:
@@ -291,6 +293,10 @@ class Algorithm(ABC):
         """Does the server's part need more than means?"""
         return type(self).aggregate is not Algorithm.aggregate
 
+    def unprotected(self) -> tuple[str, ...]:
+        """What is shared that comes from the data and that no protection but secure aggregation covers."""
+        return ()
+
     def server_samples(self) -> int:
         """How many samples of each class the server needs for itself, of those that no client holds."""
         return 0
@@ -302,6 +308,10 @@ class Algorithm(ABC):
     def evaluated(self, server: Server) -> Tensors:
         """The weights that count as the result."""
         return server.weights
+
+    def scored(self, server: Server) -> Sequence[Tensors]:
+        """The models whose mean score is the round's: the result, unless clients end with models of their own."""
+        return (self.evaluated(server),)
 
     def also_evaluated(self, server: Server) -> dict[str, Tensors]:
         """Other weights whose accuracy is worth a note in the record, by name."""

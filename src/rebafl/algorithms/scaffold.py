@@ -8,9 +8,10 @@ from pydantic import Field
 
 from ..base.config import parameters
 from ..base.tensors import Tensors
-from ..models.contract import Classifier
+from ..models.contract import Classifier, parameter_zeros
 from .aggregate import Means, Upload, moved
 from .interface import Algorithm, Client, Context, Costs, Sent, Server, Task, Training, gradients
+from .path import path_length
 
 
 @parameters
@@ -38,7 +39,7 @@ class Scaffold(Algorithm):
     clip: Annotated[float, Field(ge=0, description="bound on the corrected gradient's norm; 0: none")] = 0.0
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
-        return {name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
+        return parameter_zeros(net)
 
     def broadcast(self, server: Server) -> Tensors:
         return server.state
@@ -75,11 +76,8 @@ class Scaffold(Algorithm):
         }
 
     def path_length(self, training: Training, steps: int) -> float:
-        """How far a constant gradient of one would have moved a weight: lr Σ_k (1 - β^k) / (1 - β)."""
-        if self.gradient == "raw":
-            return training.lr * steps
-        beta = training.momentum
-        return training.lr * sum((1 - beta**k) / (1 - beta) for k in range(1, steps + 1))
+        """How far a constant gradient of one would have moved a weight."""
+        return training.lr * steps if self.gradient == "raw" else path_length(training, steps)
 
     def client_state_template(self, server: Server) -> Tensors:
         return server.state

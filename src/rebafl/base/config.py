@@ -163,7 +163,7 @@ def import_name(name: str, where: str) -> Any:
     except (Exception, SystemExit) as error:  # own code may fail in any way
         moved = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("rebafl.")
         hint = "; modules of rebafl moved: import what you need from rebafl itself" if moved else ""
-        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}){hint}.") from None
+        raise UserError(f"{where}: {name} cannot be imported ({type(error).__name__}: {error}){hint}.") from error
 
 
 def _value(text: str) -> Any:
@@ -176,6 +176,8 @@ def _value(text: str) -> Any:
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 

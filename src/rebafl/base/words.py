@@ -1,16 +1,20 @@
-"""How is something said to the user in words? The type of what prints a sentence, and an exception in one line.
+"""How is something said to the user in words? The type of what prints a sentence, and an exception in words.
 
 And how is a text shown that somebody else wrote? With nothing in it that a terminal would act on.
 """
 
 from __future__ import annotations
 
+import os
 import traceback
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+from .errors import UserError
+
 PACKAGE = Path(__file__).parents[1]
+DEBUG = "REBAFL_DEBUG"  # in the environment, so that worker processes know it; `--debug` sets it
 Say = Callable[[str], None]
 """Prints a sentence, such as `print`."""
 
@@ -20,9 +24,24 @@ def one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def first_line(error: BaseException) -> str:
-    """The same for the record, where one failure must look like another: without the lines that give details."""
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+def failure(error: BaseException) -> str:
+    """The same for the record, where one failure must look like another: without the lines that give details.
+
+    It says where the user's own code failed, if it was that.
+    """
+    if isinstance(error, UserError):
+        return f"{error}".splitlines()[0][:300]
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300] + own_place(error)
+
+
+def debugging() -> bool:
+    """Does the user want to see tracebacks?"""
+    return bool(os.environ.get(DEBUG))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The whole story of a failure if it is wanted, else ''."""
+    return "".join(traceback.format_exception(error)) if debugging() else ""
 
 
 def printable(text: str) -> str:

@@ -79,7 +79,7 @@ def partition(
     if save:
         lists = [split.indices(client).tolist() for client in range(split.clients)]
         write_text(save, json.dumps(lists))
-        use = f"partition=file partition.clients={split.clients} partition.path={save}"
+        use = f"partition=file partition.path={save}"
         if not quiet:
             out.print(Text(f"Saved in {save}; use it with {use}"), soft_wrap=True)
 

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from click import Context
+from click import Command, Context, UsageError
 from rich.text import Text
 from typer.core import TyperGroup
 
 from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
-from . import bench, compare, data, device, federation, look, models, paper, privacy, runs, settings, verify
+from ..base.words import debugging
+from . import (
+    bench,
+    compare,
+    completion,
+    data,
+    demo,
+    device,
+    federation_changes,
+    listing,
+    look,
+    models,
+    paper,
+    privacy,
+    runs,
+    settings,
+    verify,
+)
 from .terminal import HELP, err, say
 
 
 class Commands(TyperGroup):
     """All commands. Interrupted, Typer itself would end with no message, or with another exit code."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Newer versions of Click suggest another command, and so does Typer: once is enough."""
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            if "Did you mean" in error.message and hasattr(error, "possibilities"):
+                setattr(error, "possibilities", None)
+            raise
 
     def invoke(self, ctx: Context) -> Any:
         try:
@@ -44,6 +71,9 @@ for command in (
     runs.sweep,
     runs.stop,
     runs.rollback,
+    demo.demo,
+    listing.runs,
+    listing.tag,
     compare.compare,
     look.ui,
     look.report,
@@ -57,15 +87,16 @@ for command in (
     data.datasets,
     bench.bench,
     device.device_check,
+    completion.completion,
 ):
     app.command()(command)
 for name, group in {
     "data": data.app,
     "paper": paper.app,
-    "federation": federation.app,
+    "federation": federation_changes.app,
     "privacy": privacy.app,
 }.items():
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, cls=Commands)
 
 
 @app.callback(invoke_without_command=True)
@@ -84,6 +115,8 @@ def main(run_app: Callable[[], Any] = app) -> None:
         err.print("Stopped.")
         sys.exit(130)
     except (UserError, OSError) as error:  # OSError: a closed pipe, a full disk under standard output
+        if debugging():
+            err.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
         err.print(Text.assemble(("Error: ", "red"), str(error)), soft_wrap=True, highlight=False)
         sys.exit(2)
     finally:

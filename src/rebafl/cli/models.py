@@ -32,6 +32,8 @@ def export(
     model = trained.model_of_run(run, trust_code=trust_code, best=best)
     for path in trained.export_model(model, to or run / ("export-best" if best else "export"), onnx):
         out.print(Text(str(path)), soft_wrap=True)
+    if ":" in (own := model.choice.kind):
+        say(f"No code is exported: where the model is loaded, the module of {own} must be importable.")
 
 
 def predict(

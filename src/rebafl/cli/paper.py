@@ -178,7 +178,7 @@ def show_item(
         raise UserError(
             f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
         )
-    for condition, (header, rows) in tables(shown):
+    for condition, (header, rows) in tables(shown, always_printed=True):
         show_table(header, rows, condition)
     for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
         evidence = f" ({verdict.evidence})" if verdict.evidence else ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,13 +24,14 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..base.words import printable
+from ..base.words import DEBUG, printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.measures import best_round
 from ..runs.record import Record, rounds_done
 from ..runs.settings import Settings
-from ..runs.simulate import simulate
+from ..runs.simulate import need_trained, simulate
 from ..runs.stopping import plateau_after
+from ..runs.tally import why_unchanged
 
 
 class PlainConsole(Console):
@@ -49,7 +53,23 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
 ]
 AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Resume although own code was edited, or on another kind of bits.")
+    bool,
+    typer.Option(
+        "--changed-code", "--accept-changes", help="Resume although own code was edited, or on another kind of bits."
+    ),
+]
+
+
+def _debug(wanted: bool) -> None:
+    if wanted:
+        os.environ[DEBUG] = "1"  # workers inherit it
+
+
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=_debug, help="Show whole tracebacks of failures, those of clients too.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start anew: a run that OUT holds is moved aside, to OUT-before-1 and so on.")
 ]
 
 
@@ -58,9 +78,28 @@ def say(text: str) -> None:
 
 
 def show(table: Table) -> None:
-    """Print a table whole, even where the window is narrower."""
-    wide = out.options.update(max_width=1000)
-    PlainConsole(width=max(out.width, Measurement.get(out, wide, table).maximum)).print(table)
+    """Print a table whole: for a pipe as wide as it is; in a window that is narrower, folded or row by row."""
+    needed = Measurement.get(out, out.options.update(max_width=1000), table)
+    if not out.is_terminal:
+        PlainConsole(width=max(out.width, needed.maximum)).print(table)
+    elif needed.minimum <= out.width:
+        out.print(table)
+    else:
+        _show_rows(table)
+
+
+def _show_rows(table: Table) -> None:
+    """A table that is too wide for the window: the first cell of each row, and below it the others with their names."""
+    if table.title:
+        out.print(table.title, style="italic")
+    names = [" ".join(str(column.header).split()) for column in table.columns]
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        first, *others = (Text.from_markup(cell) if isinstance(cell, str) else Text(str(cell)) for cell in cells)
+        out.print(Text("\n") + first, style="bold")
+        facts = [f"{name} {cell.plain}" for name, cell in zip(names[1:], others, strict=True) if cell.plain]
+        out.print(Padding(Columns([Text(fact) for fact in facts], padding=(0, 3)), (0, 0, 0, 2)))
+    if table.caption:
+        out.print(table.caption, style="dim")
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
@@ -151,23 +190,19 @@ class Display:
             self.say(f"round {line.round}/{self.settings.rounds}  {self.accuracy}  {line.seconds} s")
 
 
-def why_unchanged(line: RoundLine) -> str:
-    """Why a round brought no new model."""
-    if line.discarded:
-        return f"the new model was discarded: {line.discarded}"
-    if refused := len(line.refused):
-        return "the only upload was refused" if refused == 1 else f"all {refused} uploads were refused"
-    return "no upload arrived"
-
-
-def run_shown(settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False) -> Record:
+def run_shown(
+    settings: Settings, target: Path, silent: bool, again: str, accept_changes: bool = False, fresh: bool = False
+) -> Record:
     """Run with a display; Ctrl-C, or `rebafl stop` from elsewhere, says how to resume."""
     try:
         with Display(settings, target, silent) as display:
-            record = simulate(settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes)
+            record = simulate(
+                settings, target, listen=display.listen, say=display.say, accept_changes=accept_changes, fresh=fresh
+            )
     except KeyboardInterrupt:
         say(f"\nStopped. Rounds finished and saved: {rounds_done(target)} of {settings.rounds}. Resume with: {again}")
         raise typer.Exit(130) from None
+    need_trained(record, settings)
     if plateau_after(target) is not None:
         if not silent:
             say(f"{_plateau(record, settings)} To train further: stop=never.")

@@ -12,7 +12,7 @@ from ..base.config import Plain, parse_assignments
 from ..base.errors import UserError, exists
 from ..data import check_name
 from ..runs.record import CONFIG, Record, read_settings
-from ..runs.settings import Settings, make_settings, resumed_settings
+from ..runs.settings import KEPT_APART, Settings, make_settings, resumed_settings
 from ..runs.simulate import OWN_MODEL
 
 Words = Annotated[
@@ -45,6 +45,17 @@ def read_words(words: list[str]) -> tuple[Settings, Path]:
     if settings.model.kind != OWN_MODEL:
         check_name(settings.dataset)
     return settings, target or Path("runs") / settings.label
+
+
+def need_settings_or_a_run(words: list[str]) -> None:
+    """`out=` alone, or with what may differ when a run is resumed, means a run that is there: a typo starts none."""
+    base, rest, target = split_words(words)
+    resumes = all(re.split(r"[.=]", word)[0] in KEPT_APART for word in rest)
+    if target and not base and resumes and not exists(target / CONFIG):
+        raise UserError(
+            f"There is no run in {target} to resume; give its right name, or say what to run there, such as "
+            f"dataset=fashion-mini rounds=20 out={target}."
+        )
 
 
 def parse_numbers(text: str, option: str) -> list[float] | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
+from ..base.errors import UserError
 from ..base.tensors import Tensors
-from ..base.words import first_line
+from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
+from ..training.personal import Recall, tuned_recall
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -28,14 +31,22 @@ class InProcess:
             try:
                 upload, after = self.work.train(self.net, sent, client, round, state)
             except Exception as error:  # one failed client must not stop the others
-                yield Outcome(client, failure=first_line(error))
+                yield Outcome(client, failure=failure(error), traceback=traceback_of(error))
             else:
                 yield Outcome(client, _apart(upload), after)
 
     def score(self, weights: Tensors, part: ScoredPart = "test") -> Score:
         load_weights(self.net, weights)
         data = self.work.data
-        return total([score_chunk(self.net, data, number, part) for number in range(chunks(data, part))])
+        try:
+            return total([score_chunk(self.net, data, number, part) for number in range(chunks(data, part))])
+        except Exception as error:
+            raise UserError(f"The model cannot be scored ({failure(error)}).") from error
+
+    def tune(self, weights: Tensors, round: int, clients: Sequence[int], epochs: int) -> Iterable[tuple[int, Recall]]:
+        for client in clients:
+            with suppress(Exception):  # one failed client must not stop the others
+                yield client, tuned_recall(self.work, self.net, weights, client, round, epochs)
 
     def close(self) -> None:
         """There is nothing to close."""

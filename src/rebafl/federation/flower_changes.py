@@ -5,9 +5,10 @@ is here was written for one version of Flower (which fixes that of uvicorn) and 
 Flower is imported inside functions: the commands are there, and say how to get it, where it is not installed.
 
     need_flower             the version
-    guarded                 what other machines may ask of the server
-    start_superlink         the SuperLink, with that guard around it
-    start_superexec         a node's SuperExec, which forks processes instead of starting new ones
+    start_superlink         the SuperLink, with a guard around it
+    start_supernode         a SuperNode, with a guard around it, that notices when its app has died
+    start_superexec         a SuperExec, which forks apps instead of starting new processes, and says who was killed
+    send_secret, run_flwr   asking them with the secret that the guards want
     send, ReplyObjects      messages sent one by one, replies fetched in parts
     control_api             which nodes the SuperLink knows
 """
@@ -16,22 +17,30 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import ipaddress
 import json
 import os
 import signal
+import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UserError
+from ..base.words import one_line
+from .guard import HEADER, App, Scope, guarded, proof, secret_only
+from .stored import Ledger, StoredReply
+from .watch import follow
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -55,155 +64,285 @@ def need_flower() -> None:
         )
 
 
-# --- The guard around what the SuperLink serves ---
+# --- What is served, and to whom ---
 
-FLEET = "/v1/fleet/"
-ORDERS, REPLIES = "/v1/runtime/push-messages", "/v1/fleet/push-messages"
-MOST_BYTES = 32 * 2**20  # of a node's request; Flower's nodes cut arrays into chunks of 5 MB
-SPARE_BYTES = 16 * 2**10  # by which a reply's announcement may be longer than twice the longest order's
-MOST_WAITING, MOST_OF_ONE = 512 * 2**20, 64 * 2**20  # bytes of large requests at once: of all, of one address
-LARGE = 64 * 2**10
 GUARD_SECONDS = 60.0  # within which the guard must be in place
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+EXPIRED_SECONDS = 30.0  # between two times that expired messages are dropped
 
 
-def guarded(app: App) -> App:
-    """The same application, but for other machines only its Fleet API exists, and that takes no huge requests.
-
-    Flower serves three interfaces on one port. The Fleet API, for nodes, checks each request's signature; the others,
-    which submit runs and add keys, do not authenticate anybody, so they are left to this machine. Flower also takes
-    requests of any size, and a reply that announces some thousand objects would block its database for everybody. An
-    honest reply is announced in about as many bytes as the order it answers. Requests are in memory before anybody's
-    key is checked, so only so many bytes of them are received at the same time.
-    """
-    longest_order = 0
-    waiting: Counter[str] = Counter()  # bytes of large requests that are being received or answered, by address
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal longest_order, waiting
-        path, length = scope.get("path", ""), content_length(scope)
-        is_fleet = path.startswith(FLEET)
-        most = 2 * longest_order + SPARE_BYTES if path == REPLIES else MOST_BYTES
-        if scope["type"] == "http" and is_fleet and not 0 <= length <= most:
-            await _refuse(send, 413, b"too large, or of unknown size")
-        elif scope["type"] == "lifespan" or is_this_machine(scope) or is_fleet:
-            if path == ORDERS:
-                longest_order = max(longest_order, length)
-            peer = (scope.get("client") or ("",))[0]
-            if length < LARGE or is_this_machine(scope):
-                await app(scope, receive, send)
-            elif waiting[peer] + length > MOST_OF_ONE or waiting.total() + length > MOST_WAITING:
-                await _refuse(send, 503, b"too much at once; try again")  # Flower's nodes do
-            else:
-                waiting[peer] += length
-                try:
-                    await app(scope, receive, send)
-                finally:
-                    waiting[peer] -= length
-                    waiting += Counter()  # without those that are done
-        elif scope["type"] == "http":
-            await _refuse(send, 403, b"only for nodes")
-
-    return serve
-
-
-async def _refuse(send: Send, status: int, reason: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": []})
-    await send({"type": "http.response.body", "body": reason})
-
-
-def content_length(scope: Scope) -> int:
-    """How long a request says it is, which uvicorn enforces; -1 if it does not say."""
-    text = dict(scope.get("headers") or []).get(b"content-length", b"")
-    return int(text) if text.isdigit() and len(text) < 12 else -1
-
-
-def is_this_machine(scope: Scope) -> bool:
-    """Does the connection come from this machine? Its own address cannot be forged over TCP."""
-    peer = (scope.get("client") or ("",))[0]
-    try:
-        return ipaddress.ip_address(peer).is_loopback or peer == (scope.get("server") or ("",))[0]
-    except ValueError:
-        return False
-
-
-def start_superlink(once_served: Callable[[int], None]) -> None:
+def start_superlink(once_served: Callable[[int], None], secret: bytes, is_member: Callable[[bytes], bool]) -> None:
     """Run `flower-superlink`, with its options in `sys.argv`, and the guard around the application it serves.
 
-    Flower hands its application to `uvicorn.run`, which is replaced. `once_served` hears the port, in a thread. A
-    SuperLink that serves in any other way would do so without the guard: the process ends instead.
+    Flower hands its application to `uvicorn.run`, which is replaced. `once_served` hears the port, in a thread. What
+    a proxy says about addresses is not believed. A certificate that is replaced is used for the next connection.
     """
     import uvicorn
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     run, served = uvicorn.run, threading.Event()
-    if not {"app", "port"} <= inspect.signature(run).parameters.keys():
+    if not {"app", "port", "proxy_headers", "ssl_context_factory"} <= inspect.signature(run).parameters.keys():
         raise UserError(f"uvicorn {version('uvicorn')} cannot be guarded; install the one that flwr {FLOWER} asks for.")
 
-    def run_guarded(app: App, **options: Any) -> None:
+    def member(scope: Scope) -> bytes | None:
+        return signer(scope, is_member)
+
+    def run_guarded(app: Any, **options: Any) -> None:
         served.set()
+        threading.Thread(target=_drop_expired, args=(app.state.linkstate_factory.state,), daemon=True).start()
         threading.Thread(target=once_served, args=(options["port"],), daemon=True).start()
-        run(guarded(app), **options)
+        changed = {"proxy_headers": False, "ssl_context_factory": _renewing}
+        run(guarded(app, secret, member), **{**options, **changed})
 
     setattr(uvicorn, "run", run_guarded)
-    threading.Thread(target=_end_unguarded, args=(served,), daemon=True).start()
+    threading.Thread(target=_end_unguarded, args=(served, "SuperLink"), daemon=True).start()
+    bound_members(Ledger())
     flower_superlink()
 
 
-def _end_unguarded(served: threading.Event) -> None:
+def start_supernode(secret: bytes) -> None:
+    """Run `flower-supernode`, with its options in `sys.argv`; what it serves on this machine needs the secret.
+
+    Flower hands its application to `uvicorn.Config`, which is replaced.
+    """
+    import uvicorn
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    configure, served = uvicorn.Config, threading.Event()
+    if not {"app", "proxy_headers"} <= inspect.signature(configure).parameters.keys():
+        raise UserError(f"uvicorn {version('uvicorn')} cannot be guarded; install the one that flwr {FLOWER} asks for.")
+
+    def configure_guarded(app: App, **options: Any) -> Any:
+        served.set()
+        return configure(secret_only(app, secret), **{**options, "proxy_headers": False})
+
+    setattr(uvicorn, "Config", configure_guarded)
+    threading.Thread(target=_end_unguarded, args=(served, "SuperNode"), daemon=True).start()
+    _answer_for_dead_apps()
+    flower_supernode()
+
+
+def _end_unguarded(served: threading.Event, name: str) -> None:
+    """A process that serves in any other way would do so without the guard: it ends instead."""
     if not served.wait(GUARD_SECONDS):
-        print(f"This SuperLink cannot be guarded; install flwr {FLOWER}.", file=sys.stderr, flush=True)
+        print(f"This {name} cannot be guarded; install flwr {FLOWER}.", file=sys.stderr, flush=True)
         os._exit(2)
 
 
-# --- A SuperExec that forks ---
+def _renewing(config: Any, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """uvicorn's context for TLS, which loads its certificate again whenever that was replaced."""
+    context, files = make(), (Path(config.ssl_certfile), Path(config.ssl_keyfile))
 
-CLIENT_COMMAND, CLIENT_MODULE = "flwr-clientapp", "flwr.supernode.cli.flwr_clientapp"
+    def load() -> bool:
+        try:
+            context.load_cert_chain(*files)
+        except (OSError, ssl.SSLError):  # the other file of the two comes in a moment
+            return False
+        print("The new certificate is used from now on.", file=sys.stderr, flush=True)
+        return True
+
+    follow(files, load)
+    return context
+
+
+def signer(scope: Scope, is_member: Callable[[bytes], bool]) -> bytes | None:
+    """The public key of the member that has just signed this request; Flower asks the same, once it has received it."""
+    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+    from flwr.supercore.date import now
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    headers = dict(scope.get("headers") or [])
+    try:
+        key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
+        stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
+        age = (now() - datetime.fromisoformat(stamp)).total_seconds()
+        if not is_member(key) or not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
+            return None
+        return key if verify_signature(bytes_to_public_key(key), stamp.encode(), signature) else None
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def bound_members(ledger: Ledger) -> None:
+    """Make the SuperLink store no more of a member than one reply, from nobody else, and not larger than it may be.
+
+    Flower takes whatever is announced, under whatever sender's name, and keeps it until somebody fetches it. It would
+    also take a message that is no reply, and hand it to another node as if it came from the server.
+    """
+    from flwr.proto.message_pb2 import PushObjectResponse
+    from flwr.supercore.error import ApiErrorCode, FlowerError
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    pull_messages, pull_object = fleet_handlers.pull_messages, fleet_handlers.pull_object
+    push_messages, push_object = fleet_handlers.push_messages, fleet_handlers.push_object
+
+    def give_order(request: Any, state: Any, store: Any) -> Any:
+        response = pull_messages(request, state, store)
+        for tree in response.message_object_trees:
+            ledger.order_given(request.node.node_id, (node.object_id for node in iterate_object_tree(tree)))
+        return response
+
+    def give_part(request: Any, state: Any) -> Any:
+        response = pull_object(request, state)
+        ledger.part_given(request.node.node_id, request.object_id, len(response.object_content))
+        return response
+
+    def take_reply(request: Any, state: Any) -> Any:
+        facts = [message.metadata for message in request.messages_list]
+        roots = [tree.object_id for tree in request.message_object_trees]
+        own = [
+            fact.message_id for fact in facts if fact.src_node_id == request.node.node_id and fact.reply_to_message_id
+        ]
+        if len(own) != 1 or own != roots or len(facts) != 1:
+            raise FlowerError(ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED, "no reply of this node")
+        response = push_messages(request, state)
+        if response.session_id and (before := ledger.begin(request.node.node_id, response.session_id, own[0])):
+            drop(state, before)
+        return response
+
+    def take_part(request: Any, state: Any) -> Any:
+        node, size = request.node.node_id, len(request.object_content)
+        if (reply := ledger.refuses(node, request.session_id, size)) is None:
+            return push_object(request, state)
+        if reply.root:
+            drop(state, reply)
+            print(
+                f"Node {node} uploads more than {ledger.most} bytes: its reply is dropped.", file=sys.stderr, flush=True
+            )
+        return PushObjectResponse(stored=False)
+
+    def drop(state: Any, reply: StoredReply) -> None:
+        with state.session():
+            state._cleanup_push_session(reply.session, cleanup_messages=True)
+            state.object_store.delete(reply.root)
+
+    changed = {"pull_messages": give_order, "pull_object": give_part}
+    for name, handler in {**changed, "push_messages": take_reply, "push_object": take_part}.items():
+        setattr(fleet_handlers, name, handler)
+
+
+def _drop_expired(state_of: Callable[[], Any]) -> None:
+    """Now and then, drop the orders that nobody may answer any more, and the replies that nobody has fetched."""
+    while True:
+        time.sleep(EXPIRED_SECONDS)
+        try:
+            drop_expired(state_of())
+        except database_errors() as error:  # it may be busy; then next time
+            print(f"Expired messages were not dropped: {one_line(error)}", file=sys.stderr, flush=True)
+
+
+def drop_expired(state: Any) -> None:
+    """Flower itself drops a message when it is asked about it, which nobody does once a round is over."""
+    from flwr.supercore.date import now
+    from flwr.supercore.state.schema.linkstate_models import MessageIns, MessageRes
+    from sqlalchemy import select
+
+    with state.session() as session:
+        expired = MessageIns.created_at + MessageIns.ttl < now().timestamp()
+        orders = set(session.scalars(select(MessageIns.message_id).where(expired)).all())
+        replies = session.scalars(select(MessageRes.message_id).where(MessageRes.reply_to_message_id.in_(orders))).all()
+        for message_id in (*orders, *replies):
+            state.object_store.delete(message_id)
+        state.delete_messages(orders)
+
+
+def database_errors() -> tuple[type[Exception], ...]:
+    """What a SuperLink raises whose database cannot be used."""
+    from alembic.util import CommandError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return CommandError, SQLAlchemyError, sqlite3.Error
+
+
+def send_secret(secret: bytes) -> None:
+    """From now on, whatever this process asks of a SuperLink or a SuperNode says that it has the secret."""
+    from flwr.supercore.protobuf.client import ProtobufClient
+
+    send_plain = ProtobufClient._send
+
+    def send_proven(client: Any, context: Any, **options: Any) -> Any:
+        context.request.headers[HEADER] = proof(secret)
+        return send_plain(client, context, **options)
+
+    setattr(ProtobufClient, "_send", send_proven)
+
+
+def run_flwr() -> None:
+    """Run `flwr`, with its words in `sys.argv`."""
+    from flwr.cli.app import app
+
+    app()
+
+
+# --- A SuperExec that forks, and says who was killed ---
+
+FORKED = {
+    "flwr-clientapp": "flwr.supernode.cli.flwr_clientapp",
+    "flwr-serverapp": "flwr.superlink.cli.flwr_serverapp",
+}
+"""Command -> the module with the function that it runs, which has the module's name."""
+
+Killed = Callable[[int], AbstractContextManager[object]]
+"""The signal by which an app was killed -> what is done around telling Flower so."""
 
 
 class ForkingSubprocess:
-    """What Flower's executor uses of `subprocess`; for a message to a client, a fork instead of a new Python."""
+    """What Flower's executor uses of `subprocess`; for apps, a fork instead of a new Python."""
 
     DEVNULL = subprocess.DEVNULL
 
-    @staticmethod
-    def Popen(arguments: Sequence[str], **options: Any) -> Any:
-        start = fork_client if arguments[0] == CLIENT_COMMAND else subprocess.Popen
-        return start(arguments, **options)
+    def __init__(self, killed: Killed) -> None:
+        self.killed = killed
+
+    def Popen(self, arguments: Sequence[str], **options: Any) -> Any:
+        if arguments[0] not in FORKED:
+            return subprocess.Popen(arguments, **options)
+        child = fork_app(arguments)
+        threading.Thread(target=self._wait, args=(child, arguments), daemon=True).start()
+        return child
+
+    def _wait(self, child: int, arguments: Sequence[str]) -> None:
+        """Flower notices a dead app by the heartbeats that it misses, which takes minutes; here it is said at once."""
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            print(f"{arguments[0]} was killed by signal {number}.", file=sys.stderr, flush=True)
+            with self.killed(number):
+                _report_dead(arguments, f"was killed by signal {number}")
+        elif os.WEXITSTATUS(status):
+            _report_dead(arguments, f"ended with code {os.WEXITSTATUS(status)}")
 
 
-def start_superexec(preloaded: Sequence[str]) -> None:
+def start_superexec(preloaded: Sequence[str], killed: Killed = nullcontext) -> None:
     """Run `flower-superexec`, with its options in `sys.argv`, in a process that has imported these modules before.
 
     Flower starts a new Python for each message to a node; on a small device importing torch takes longer than
     training. Every message still has a process of its own, which ends with it, but it is a fork of this one: the
-    executor's `subprocess` is replaced.
+    executor's `subprocess` is replaced. So nobody reads an app's token in the list of processes, either.
     """
     from flwr.supercore.cli.flower_superexec import flower_superexec
     from flwr.supercore.superexec.executor import subprocess_executor
 
-    for name in (*preloaded, CLIENT_MODULE):
+    for name in preloaded:
         importlib.import_module(name)
-    setattr(subprocess_executor, "subprocess", ForkingSubprocess)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that children that end leave no zombies
+    setattr(subprocess_executor, "subprocess", ForkingSubprocess(killed))
     flower_superexec()
 
 
-def fork_client(arguments: Sequence[str], **_: Any) -> int:
-    """Fork this process; the child runs the command for one message, and its id is returned."""
+def fork_app(arguments: Sequence[str]) -> int:
+    """Fork this process; the child runs the command for one task, and its id is returned."""
     if child := os.fork():
         return child
     code = 1
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = list(arguments)
-        importlib.import_module(CLIENT_MODULE).flwr_clientapp()
+        module = FORKED[arguments[0]]
+        getattr(importlib.import_module(module), module.rpartition(".")[2])()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -213,6 +352,82 @@ def fork_client(arguments: Sequence[str], **_: Any) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # without the parent's clean-up
+
+
+def _report_dead(arguments: Sequence[str], reason: str) -> None:
+    """Tell the SuperLink or SuperNode that an app has ended, in its name; if it has said so itself, nothing happens."""
+    import httpx
+    from flwr.common.constant import SubStatus
+    from flwr.proto.runtime_pb2 import PushTaskOutputRequest
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    values = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+    certificates = Path(values["--root-certificates"]).read_bytes() if "--root-certificates" in values else None
+    client = RuntimeHttpClient.from_server_address(
+        values["--runtime-api-address"], "--insecure" in values, certificates,
+        [RuntimeVersionHttpInterceptor(component_name=arguments[0]), RuntimeTokenHttpInterceptor(values["--token"])],
+    )  # fmt: skip
+    with client, suppress(httpx.HTTPError):
+        client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=reason))
+
+
+def _answer_for_dead_apps() -> None:
+    """Make the SuperNode answer an order with an error as soon as its app is said to have failed without an answer.
+
+    It would wait for the answer until the app has missed its heartbeats, and for the rest of a half-written answer for
+    ever, and take no other order meanwhile.
+    """
+    from flwr.app.error import Error
+    from flwr.common.constant import ErrorCode, Status, SubStatus
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from flwr.supercore.object_store import NoObjectInStoreError
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    finish, create = InMemoryNodeState.finish_task, InMemoryNodeState.create_task
+
+    def unfinished(state: Any) -> list[Any]:
+        return [task for task in state.get_tasks() if task.status.status != Status.FINISHED]
+
+    def is_unfinished(state: Any, message_id: str) -> bool:
+        try:
+            tree = state.object_store.get_object_tree(message_id)
+        except NoObjectInStoreError:
+            return False
+        return any(state.object_store.get(node.object_id) == b"" for node in iterate_object_tree(tree))
+
+    def drop_unfinished_replies(state: Any) -> None:
+        for message_id, entry in list(state.msg_store.items()):
+            if entry.message.metadata.reply_to_message_id and is_unfinished(state, message_id):
+                state.object_store.delete(message_id)  # whoever waits for the rest of it gives up
+                if not entry.is_retrieved:
+                    state.msg_store.pop(message_id)
+
+    def finish_task(state: Any, task_id: int, sub_status: str, details: str) -> bool:
+        finished = finish(state, task_id, sub_status, details)
+        task = next(iter(state.get_tasks(task_ids=[task_id])), None)
+        if not finished or sub_status != SubStatus.FAILED or task is None or task.type != TaskType.CLIENT_APP:
+            return finished
+        if not any(other.run_id == task.run_id for other in unfinished(state)):
+            # otherwise there is a later order of this run: then this one was answered
+            with state.lock_msg_store:
+                drop_unfinished_replies(state)
+                for entry in state.msg_store.values():
+                    entry.is_retrieved |= not entry.message.metadata.reply_to_message_id
+                error = Error(ErrorCode.CLIENT_APP_CRASHED, f"the node's app {details}")
+                state._store_error_replies({task.run_id}, error)
+        return finished
+
+    def create_task(state: Any, task_type: str, run_id: int, *options: Any, **more: Any) -> int | None:
+        """An order of another run: apps of earlier runs have nobody to answer to, and Flower would let them wait."""
+        for other in unfinished(state):
+            if other.run_id != run_id:
+                finish(state, other.task_id, SubStatus.STOPPED, "its run is over")
+        return create(state, task_type, run_id, *options, **more)
+
+    setattr(InMemoryNodeState, "finish_task", finish_task)
+    setattr(InMemoryNodeState, "create_task", create_task)
 
 
 # --- Messages of the server app ---
@@ -337,13 +552,24 @@ class ControlApi:
         self.client.UnregisterNode(UnregisterNodeRequest(node_id=node_id))
 
 
+class SecretInterceptor:
+    """Says with each request of a client that it has the secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        context.request.headers[HEADER] = proof(self.secret)
+        return call_next(context)
+
+
 @contextmanager
-def control_api(address: str, authority: bytes) -> Iterator[ControlApi]:
+def control_api(address: str, authority: bytes, secret: bytes) -> Iterator[ControlApi]:
     """A connection to the SuperLink at this address of this machine; it raises the errors of httpx."""
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-    interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
+    interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperLink"), SecretInterceptor(secret)]
     client = ControlHttpClient.from_server_address(address, False, authority, interceptors)
     try:
         yield ControlApi(client)

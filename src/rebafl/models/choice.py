@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated
@@ -64,7 +65,9 @@ def make_net(
     with torch_stream(seed, "model"):
         try:
             threads = torch.get_num_threads()
-            module = _call(factory, shape, classes)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Initializing zero-element tensors")  # it is refused below
+                module = _call(factory, shape, classes)
             torch.set_num_threads(threads)  # whatever own code wanted: see training/resources
             return fit_contract(module, choice.last, shape, classes)
         except UserError:
@@ -72,7 +75,7 @@ def make_net(
         except (Exception, SystemExit) as error:  # own code may fail in any way
             place, reason = own_place(error), one_line(error)
             what = f"failed{place} on an input" if place else "does not fit inputs"
-            raise UserError(f"model {choice.kind!r} {what} of shape {shape} ({reason}).") from None
+            raise UserError(f"model {choice.kind!r} {what} of shape {shape} ({reason}).") from error
 
 
 def _factory(choice: ModelChoice, shape: tuple[int, ...]) -> Factory:

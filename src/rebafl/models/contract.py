@@ -115,6 +115,11 @@ def weights_of(net: nn.Module) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
 
 
+def parameter_zeros(net: nn.Module) -> Tensors:
+    """Zeros in the shapes of the parameters, by name: where a state starts that is kept for each of them."""
+    return {name: torch.zeros_like(p, memory_format=torch.contiguous_format) for name, p in net.named_parameters()}
+
+
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients for a while."""

@@ -17,8 +17,8 @@ from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.files import write_whole
 from ..base.sealed import seal, unseal
-from ..runs import measures
 from ..runs.events import RoundLine
+from ..runs.measures import OF_ACCURACY
 from ..runs.record import Record
 from ..runs.settings import Settings, complete
 from ..runs.tally import Tally, tally
@@ -26,14 +26,6 @@ from .items import Cell
 
 CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
-
-OF_ACCURACY = {
-    "best": measures.best,
-    "last10": measures.last_ten,
-    "second_half": measures.second_half,
-    "swing": measures.swing,
-}
-"""By the name that `items.toml` uses: how a number is made of the accuracies of all rounds."""
 
 TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
 """Also of each round, in runs in which uploads or rounds were lost."""

@@ -154,6 +154,7 @@ class Trace(Participation):
 
     `client,round`: one line for each round a client is there. `client,first,last`: from round to round.
     `client,from,to`: times, in the unit of `round_length`; a client is there if it stays the whole round.
+    Clients count from 0, rounds from 1. After the last line that it has, nobody is there.
     """
 
     name = "trace"
@@ -167,6 +168,10 @@ class Trace(Participation):
         present = np.zeros(clients, dtype=bool)
         present[who[(first <= round) & (round <= last)]] = True
         return present
+
+    def last_round(self) -> int:
+        """The last round in which anybody is there."""
+        return int(_trace(self.path, self.round_length)[2].max())
 
 
 COLUMNS = "the columns must be client,round or client,first,last or client,from,to"
@@ -187,6 +192,8 @@ def _trace(path: str, length: float) -> Columns:
     whole = cells if header[-1] in ("round", "last") else cells[:, :1]
     if (whole != np.floor(whole)).any() or (len(header) == 3 and (cells[:, 1] > cells[:, 2]).any()):
         raise UserError(f"{path}: clients and rounds are whole numbers, and no stay ends before it begins.")
+    if header[-1] in ("round", "last") and (cells[:, 1] < 1).any():
+        raise UserError(f"{path}: rounds count from 1, and it names round 0; add 1 to every round.")
     match header:
         case ["client", "round"]:
             return who, cells[:, 1], cells[:, 1]

@@ -10,6 +10,7 @@ import heapq
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -156,8 +157,17 @@ class File(Partition):
     name = "file"
     by_position = True
     path: Annotated[str, Field(description="the JSON file")]
+    clients: Annotated[
+        int, Field(ge=0, le=10_000_000, description="how many clients there are (m); 0: as many as the file has")
+    ] = 0
 
-    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+    def __post_init__(self) -> None:
+        """Settings that are stored say how many: the file may change later, which is then noticed."""
+        if not self.clients:
+            with suppress(UserError):  # it is said where the data are split
+                object.__setattr__(self, "clients", len(self._pieces()))
+
+    def _pieces(self) -> list[Indices]:
         try:
             lists = json.loads(read_text(Path(self.path)))
             pieces = [np.array(positions, dtype=object).astype(np.int64) for positions in lists]
@@ -168,6 +178,10 @@ class File(Partition):
             ) from None
         if not good:
             raise UserError(f"partition.path: {self.path} must hold nothing but lists of whole numbers.")
+        return pieces
+
+    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+        pieces = self._pieces()
         if len(pieces) != self.clients:
             raise UserError(
                 f"partition.path: {self.path} holds {len(pieces)} clients, partition.clients says {self.clients}; "
@@ -252,6 +266,16 @@ def split_by(partition: Partition, labels: Indices, classes: int, seed: int, own
     for client in range(min(split.clients, CHECKED)):  # while training, a mistake would only cost a client's upload
         indices(client)
     return Split(split.clients, classes, labels, indices)
+
+
+def pooled(split: Split) -> Split:
+    """All that clients hold, each sample once, in the hands of a single one."""
+    held = np.zeros(len(split.labels), dtype=bool)
+    for client in range(split.clients):
+        held[split.indices(client)] = True
+        if client % 1000 == 999 and held.all():
+            break
+    return _fixed([np.flatnonzero(held)], split.labels, split.classes)
 
 
 def _fixed(pieces: list[Indices], labels: Indices, classes: int) -> Split:

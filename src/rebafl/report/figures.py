@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -17,13 +18,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..base.errors import UserError
-from ..runs.measures import TAIL
+from ..runs.measures import last_ten, last_ten_std, tail_name
 from .summary import Group
 
 matplotlib.use("Agg")
 
 # Okabe and Ito's palette, told apart by colour-blind readers; line styles tell them apart in grey.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+TITLE_WIDTH, LEGEND_WIDTH = 96, 60  # letters that fit, in the whole width and in half of it
 STYLES = ("-", "-", "--", "-.", ":")
 FACTS = (
     ("dataset", "", "{}"),
@@ -38,8 +40,7 @@ METHOD_COLOURS = {"fedavg": "#D55E00", "rebafl": "#0072B2", "bsm-fedavg": "#009E
 
 def draw_curves(groups: Sequence[Group], path: Path) -> None:
     """Accuracy over rounds, a shaded band over seeds; below, how much it jumps from round to round."""
-    below = 0.24 * -(-len(groups) // 2)  # inches for the legend, two entries a line
-    figure = Figure(figsize=(9, 5.4 + below), layout="constrained")
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     spare = cycle([colour for colour in COLOURS if colour not in METHOD_COLOURS.values()])
     used: set[str] = set()
@@ -59,22 +60,25 @@ def draw_curves(groups: Sequence[Group], path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     seeds = "; band: std over seeds" if any(len(group.runs) > 1 for group in groups) else ""
-    top.set_title(_shared_facts(groups) + seeds, loc="left", fontsize=11)
-    figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else 1, frameon=False, fontsize=9)
+    title = fill(_shared_facts(groups) + seeds, TITLE_WIDTH)
+    top.set_title(title, loc="left", fontsize=11)
+    legend = figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else 1, frameon=False, fontsize=9)
+    lines = [text.get_text().count("\n") + 1 for text in legend.get_texts()]
+    columns = [lines[: -(-len(lines) // 2)], lines[-(-len(lines) // 2) :]] if len(groups) > 1 else [lines]
+    figure.set_figheight(5.4 + 0.19 * title.count("\n") + max(0.16 * sum(part) + 0.08 * len(part) for part in columns))
     save(figure, path)
 
 
 def _draw_group(top: Axes, bottom: Axes, label: str, curves: npt.NDArray[np.float64], colour: str, style: str) -> None:
     rounds = np.arange(1, curves.shape[1] + 1)
     mean = curves.mean(0)
-    tail = curves[:, -TAIL:]
-    short = label if len(label) <= 44 else label[:43] + "…"
-    text = f"{short}: last 10 rounds {tail.mean():.1f}, spread {tail.std(axis=1).mean():.1f}"
+    tail, spread = (np.mean([of(curve) for curve in curves.tolist()]) for of in (last_ten, last_ten_std))
+    text = fill(f"{label}: {tail_name(curves.shape[1])} rounds {tail:.1f}, spread {spread:.1f}", LEGEND_WIDTH)
     marker = "o" if len(rounds) == 1 else ""
     top.plot(rounds, mean, color=colour, linestyle=style, linewidth=1.8, marker=marker, label=text)
     if len(curves) > 1:
-        spread = curves.std(0, ddof=1)
-        top.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
+        band = curves.std(0, ddof=1)
+        top.fill_between(rounds, mean - band, mean + band, color=colour, alpha=0.18, linewidth=0)
     jumps = np.abs(np.diff(curves, axis=1)).mean(0)
     bottom.plot(rounds[1:], jumps, color=colour, linestyle=style, linewidth=1.4)
 

@@ -11,21 +11,26 @@ from ..paper.items import PAPER, printed
 from ..paper.results import Result
 from .markdown import TextTable
 
-
-def tables(shown: ItemResults) -> list[tuple[str, TextTable]]:
-    """One for each condition that has results: ours beside the paper's."""
-    table = _cost_table if "cost" in shown.item.shows else _accuracy_table
-    conditions = dict.fromkeys(condition for _, condition in shown.results)
-    return [(condition, table(shown, condition)) for condition in shown.item.conditions if condition in conditions]
+THEIRS = "paper, at its scale"  # the title of its column beside results of a smaller one
 
 
-def _accuracy_table(shown: ItemResults, condition: str) -> TextTable:
-    # what the paper prints is at its own scale: beside anything smaller it would say nothing
+def tables(shown: ItemResults, always_printed: bool = False) -> list[tuple[str, TextTable]]:
+    """One for each condition that has results: ours beside the paper's.
+
+    What the paper prints is at its own scale; `always_printed` shows it beside smaller ones, too, and says so.
+    """
+    conditions = [name for name in shown.item.conditions if any(name == condition for _, condition in shown.results)]
+    if "cost" in shown.item.shows:
+        return [(condition, _cost_table(shown, condition)) for condition in conditions]
+    return [(condition, _accuracy_table(shown, condition, always_printed)) for condition in conditions]
+
+
+def _accuracy_table(shown: ItemResults, condition: str, always_printed: bool) -> TextTable:
     whole = shown.scale.name == PAPER
-    beside = whole and any(printed(shown.item, condition, method) is not None for method in shown.item.methods)
+    known = any(printed(shown.item, condition, method) is not None for method in shown.item.methods)
     columns = {
-        "paper": beside,
-        "difference": beside,
+        "paper": known and (whole or always_printed),
+        "difference": known and whole,
         "second half": whole,  # at smaller scales it is the last ten rounds
         "Λ": "diversity" in shown.item.shows,
     }
@@ -33,7 +38,8 @@ def _accuracy_table(shown: ItemResults, condition: str) -> TextTable:
     keep = [columns.get(name, True) for name in header]
     methods = [method for method in shown.item.methods if shown.lookup(method, condition)]
     rows = [_accuracy_row(shown, method, condition) for method in methods]
-    return tuple(compress(header, keep)), [tuple(compress(row, keep)) for row in rows]
+    named = [THEIRS if name == "paper" and not whole else name for name in header]
+    return tuple(compress(named, keep)), [tuple(compress(row, keep)) for row in rows]
 
 
 def _accuracy_row(shown: ItemResults, method: str, condition: str) -> Sequence[str]:

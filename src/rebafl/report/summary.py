@@ -1,18 +1,13 @@
-"""What came out? Runs read back, seeds of one setting grouped, and compared in a table."""
+"""What came out? Runs read back, in numbers, and seeds of one setting put together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
-
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from ..base.config import Plain
 from ..base.errors import UserError
@@ -23,26 +18,27 @@ from ..runs.record import open_run
 from ..runs.settings import KINDS, flatten
 from ..runs.tally import Tally, tally
 
-NOTE = (
-    "Percent, of the global model on the whole test set. Best is chosen on the test set, so it is too good. "
-    "Worst class: the lowest recall in the last round. "
-)
-ONE_SEED = "Last 10: mean ± std over a run's last ten rounds."
-NOT_USED = {
-    "refused": "Refused: uploads that were not used.",
-    "no answer": "No answer: clients that were asked and did not answer.",
-    "no update": "No update: rounds that left the model unchanged.",
-}
-MANY_SEEDS = "± is the std over seeds; spread is the std over a run's last ten rounds, averaged over seeds."
+OF_NO_GROUP = ("seed", "seeds", "workers", "keep_prototypes", "log")
+"""Settings in which runs of one group may differ."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a run took until it had some accuracy for the first time: rounds, bytes up and down of all, and seconds."""
+
+    rounds: int
+    bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory, read back."""
+    """One run directory, read back; `name` is what it is to be called, if not by its settings."""
 
     path: Path
     config: Plain
     rounds: Sequence[RoundLine]
+    name: str = ""
 
     @property
     def accuracy(self) -> list[float]:
@@ -52,17 +48,50 @@ class Run:
     def tally(self) -> Tally:
         return tally(self.rounds)
 
-    def summary(self) -> dict[str, float | int]:
-        accuracy = self.accuracy
+    @property
+    def scored(self) -> list[float]:
+        """The accuracies that were measured: of all rounds, unless only some were scored."""
+        return measures.scored(self.accuracy, self.config.get("evaluate", {}).get("every", 1))
+
+    @property
+    def over_clients(self) -> Mapping[str, float]:
+        """How good the model was for clients when that was measured last; empty if it was not."""
+        return next((line.over_clients for line in reversed(self.rounds) if line.over_clients), {})
+
+    def measure(self, name: str) -> float:
+        """One of `measures.OF_ACCURACY`."""
+        return measures.OF_ACCURACY[name](self.scored)
+
+    @property
+    def seed(self) -> tuple[object, ...]:
+        """Everything random follows from it: runs that share it are compared pair by pair."""
+        return self.config.get("seed"), *sorted(self.config.get("seeds", {}).items())
+
+    def reached(self, percent: float) -> Reached | None:
+        """What it took to get so far; None if it did not."""
+        rounds = measures.rounds_to(self.accuracy, percent)
+        if rounds is None:
+            return None
+        lines = self.rounds[:rounds]
+        sent = sum(line.bytes_up + line.bytes_down for line in lines)
+        return Reached(rounds, sent, round(sum(line.seconds for line in lines), 3))
+
+    def summary(self) -> dict[str, float | int | None]:
+        accuracy, scored, last = self.accuracy, self.scored, self.rounds[-1]
         return {
             "rounds": len(self.rounds),
             "best": measures.best(accuracy),
             "best_round": measures.best_round(accuracy),
-            "last": accuracy[-1],
-            "last10_mean": measures.last_ten(accuracy),
-            "last10_std": measures.last_ten_std(accuracy),
-            "worst_class_recall": min(r for r in self.rounds[-1].recall if r is not None),
+            "last": measures.last(accuracy),
+            "last10_mean": measures.last_ten(scored),
+            "last10_std": measures.last_ten_std(scored),
+            "second_half": measures.second_half(scored),
+            "swing": measures.swing(scored),
+            "loss": last.loss,
+            "worst_class_recall": min(r for r in last.recall if r is not None),
+            "seconds": round(sum(line.seconds for line in self.rounds), 3),
             **asdict(self.tally),
+            **{f"clients_{name}": value for name, value in self.over_clients.items()},
         }
 
 
@@ -79,17 +108,18 @@ class Group:
 
     def over_seeds(self, name: str) -> tuple[float, float]:
         """Mean and standard deviation over seeds of one entry of the runs' summaries."""
-        values = [float(run.summary()[name]) for run in self.runs]
+        found = [run.summary().get(name) for run in self.runs]
+        values = [math.nan if value is None else float(value) for value in found]
         return fmean(values), stdev(values) if len(values) > 1 else math.nan
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, name: str = "") -> Run:
     record = open_run(path)
     rounds = record.rounds()
     if not rounds:
         raise UserError(f"{path} has no finished round yet; resume it with: rebafl run out={path}.")
     try:
-        run = Run(path, record.config(), rounds)
+        run = Run(path, record.config(), rounds, name)
         run.summary()
         for section in KINDS:
             run.config[section]["kind"]
@@ -115,7 +145,7 @@ def mixed_bits(groups: Sequence[Group]) -> str:
 def repeated_seeds(groups: Sequence[Group]) -> str:
     """A warning if runs of one setting have the same seed: they are one result, and ± then says too little."""
     for group in groups:
-        seeds = [run.config.get("seed") for run in group.runs]
+        seeds = [run.seed for run in group.runs]
         if len(set(seeds)) < len(seeds):
             return f"Several runs of {group.label} have the same seed; leave out all but one, or ± says too little."
     return ""
@@ -123,14 +153,18 @@ def repeated_seeds(groups: Sequence[Group]) -> str:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Put seeds of one setting together; name each group by what sets it apart from the others."""
-    flat = [flatten({**run.config, "seed": 0, "workers": 0, "keep_prototypes": False, "log": ""}) for run in runs]
+    flat = [flatten({name: value for name, value in run.config.items() if name not in OF_NO_GROUP}) for run in runs]
     groups: dict[str, list[int]] = {}
     for index, settings in enumerate(flat):
-        groups.setdefault(str(sorted(settings.items(), key=str)), []).append(index)
+        groups.setdefault(str([runs[index].name, *sorted(settings.items(), key=str)]), []).append(index)
     firsts = [flat[indices[0]] for indices in groups.values()]
     names = sorted({name for settings in firsts for name in settings})
     apart = [name for name in names if len({str(settings.get(name)) for settings in firsts}) > 1]
-    labels = [_label(settings, apart, firsts) for settings in firsts]
+    given = [runs[indices[0]].name for indices in groups.values()]
+    labels = [
+        ", ".join(filter(None, [name, _label(settings, apart, firsts) if given.count(name) > 1 or not name else ""]))
+        for name, settings in zip(given, firsts, strict=True)
+    ]
     return [
         Group(label, tuple(runs[index] for index in indices))
         for label, indices in zip(labels, groups.values(), strict=True)
@@ -147,42 +181,3 @@ def _label(settings: Plain, apart: Sequence[str], groups: Sequence[Plain]) -> st
         if name != "algorithm.kind" and differs and settings.get(name, "") != "":
             words.append(f"{name.removesuffix('.kind').removeprefix('algorithm.')}={settings[name]}")
     return ", ".join(words)
-
-
-def comparison_table(groups: Sequence[Group]) -> Table:
-    seeds = any(len(group.runs) > 1 for group in groups)
-    troubles = [title for title in NOT_USED if any(title in group.tally.words() for group in groups)]
-    notes = [NOTE + (MANY_SEEDS if seeds else ONE_SEED), *(NOT_USED[title] for title in troubles)]
-    table = Table(box=box.SIMPLE_HEAD, caption=" ".join(notes), caption_justify="left")
-    table.add_column("run", max_width=60, overflow="fold")
-    spread = ("spread",) if seeds else ()
-    scores = ("rounds", "best", "last", "last 10", *spread, "worst class")
-    for column in (*(("seeds",) if seeds else ()), *scores, *troubles):
-        table.add_column(column, justify="right", no_wrap=True)
-    highest = max(groups, key=lambda group: group.over_seeds("last10_mean")[0])
-    for group in groups:
-        within = f"{group.over_seeds('last10_std')[0]:.2f}"
-        tail = _cell(group, "last10_mean") if seeds else f"{_cell(group, 'last10_mean')} ± {within}"
-        cells = [escape(group.label), *([str(len(group.runs))] if seeds else [])]
-        cells += [str(max(len(run.rounds) for run in group.runs)), _cell(group, "best"), _cell(group, "last"), tail]
-        cells += [within] if seeds else []
-        bold = "bold" if len(groups) > 1 and group is highest else ""
-        counts = [group.tally.words().get(title, "") for title in troubles]
-        table.add_row(*cells, _cell(group, "worst_class_recall"), *counts, style=bold)
-    return table
-
-
-def _cell(group: Group, name: str) -> str:
-    mean, spread = group.over_seeds(name)
-    return f"{mean:.2f}" if math.isnan(spread) else f"{mean:.2f} ± {spread:.2f}"
-
-
-def comparison_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The same for scripts."""
-    return [
-        {
-            "label": group.label,
-            "runs": [{"path": str(run.path), "seed": run.config.get("seed"), **run.summary()} for run in group.runs],
-        }
-        for group in groups
-    ]

@@ -11,6 +11,7 @@ from functools import partial
 from ..algorithms.aggregate import Upload, not_finite
 from ..algorithms.hooks import checked_server
 from ..algorithms.interface import Server
+from ..algorithms.robust import NoDefence, combined
 from ..secagg.abort import Abort
 from ..training.central_noise import means_with_central_noise, with_central_noise
 from .experiment import SERVER, Experiment
@@ -32,8 +33,12 @@ def next_server(
     algorithm, work = experiment.settings.algorithm, experiment.work
     uploads, hidden = work.protect.concealed(received, unshared)
     uploads = with_central_noise(work.protect, uploads, len(received), work.noise_of(SERVER, number))
-    after = algorithm.aggregate(server, uploads, experiment.task.clients)
-    return _refined(experiment, number, server, checked_server(algorithm, "aggregate", after, server), hidden)
+    if isinstance(defence := experiment.settings.robust, NoDefence):
+        hook, after = "aggregate", algorithm.aggregate(server, uploads, experiment.task.clients)
+    else:
+        means = combined(defence, uploads, algorithm)
+        hook, after = "next_server", algorithm.next_server(server, means, experiment.task.clients)
+    return _refined(experiment, number, server, checked_server(algorithm, hook, after, server), hidden)
 
 
 def next_server_by_sum(experiment: Experiment, number: int, server: Server, summed: Summed, asked: int) -> NextServer:

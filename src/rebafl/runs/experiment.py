@@ -14,6 +14,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..algorithms.prototypes import PROTOTYPES
+from ..algorithms.robust import NoDefence
 from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
@@ -23,8 +24,9 @@ from ..data import with_side
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.holdout import held_out, split_rest
-from ..population.participation import Roster, roster
-from ..population.partition import Indices, Natural, Split, split_by
+from ..population.participation import Roster, Trace, roster
+from ..population.partition import Indices, Natural, Split, pooled, split_by
+from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
 from ..training.device import resolve
@@ -33,6 +35,7 @@ from .origin import own_code
 from .settings import KINDS, Settings, make_settings
 from .summed import Averages, averages_of, impossible
 
+TRACED = ("participation", "delivery")  # settings that may be traces
 SERVER = -1  # the server's own number where it trains like a client
 SECAGG_SIMULATED = (
     "With protect.secagg this simulation adds the integers that masked uploads add up to; it masks nothing, and "
@@ -58,7 +61,9 @@ class Experiment:
 
     def roster(self, round: int) -> Roster:
         s = self.settings
-        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed, round)
+        if s.algorithm.pooled:
+            return Roster((0,), (0,))
+        return roster(s.participation, s.dropout, s.delivery, self.task.clients, s.seed_of("dropout"), round)
 
     def first_server(self) -> Server:
         net = self.work.make_net()
@@ -70,7 +75,13 @@ class Experiment:
         """What every upload looks like in names, shapes and types, and so in size."""
         algorithm = self.settings.algorithm
         counts = torch.zeros(self.task.classes, dtype=torch.int64)
-        return Upload(-1, algorithm.uploaded(server.weights), counts, algorithm.shared_template(server))
+        shared = checked_tensors(algorithm, "shared_template", algorithm.shared_template(server))
+        return Upload(-1, algorithm.uploaded(server.weights), counts, shared)
+
+    def expected_state(self, server: Server) -> Tensors:
+        """What every client's state looks like in names, shapes and types."""
+        algorithm = self.settings.algorithm
+        return checked_tensors(algorithm, "client_state_template", algorithm.client_state_template(server))
 
     def averages(self, server: Server, held: int = 0) -> Averages:
         """How uploads are summed; a client holds at most so many samples, 0: as many as the data set has."""
@@ -83,7 +94,7 @@ class Experiment:
         net = self.work.make_net()
         load_weights(net, weights)
         client = self.work.client_of(SERVER, self.server_index, training, round)
-        with torch_stream(self.settings.seed, "layers", round, SERVER):
+        with torch_stream(self.work.seed, "layers", round, SERVER):
             fit(net, client, lambda trained: trained == part, lambda batch: F.cross_entropy(net(batch.x), batch.y))
         tuned = {name: tensor for name, tensor in weights_of(net).items() if part_of(name) == part}
         return {**weights, **tuned}
@@ -105,30 +116,33 @@ def load_data(settings: Settings, say: Say, dataset: str = "") -> datasets.Data:
 
 def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
     """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
-    labels, classes = data.y_train.numpy(), len(data.classes)
+    labels, classes, seed = data.y_train.numpy(), len(data.classes), settings.seed_of("split")
     owners = None if data.client_train is None else data.client_train.numpy()
-    if not settings.validation:
-        return data, split_by(settings.partition, labels, classes, settings.seed, owners)
-    held = held_out(labels, classes, settings.validation, settings.seed)
-    split = split_rest(settings.partition, labels, classes, settings.seed, held, owners)
-    return replace(data, validation=torch.from_numpy(held)), split
+    if settings.validation:
+        held = held_out(labels, classes, settings.validation, seed)
+        data = replace(data, validation=torch.from_numpy(held))
+        split = split_rest(settings.partition, labels, classes, seed, held, owners)
+    else:
+        split = split_by(settings.partition, labels, classes, seed, owners)
+    return data, pooled(split) if settings.algorithm.pooled else split
 
 
 def work_of(
     settings: Settings, data: datasets.Data, split: Split, model: Factory | None = None, noise: NoiseSource = "seed"
 ) -> Work:
     """What a client computes in a round: made here for simulations and for the machines of a federation alike."""
-    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed, model)
+    make = partial(make_net, settings.model, data.shape, len(data.classes), settings.seed_of("init"), model)
     return Work(
         settings.algorithm,
         settings.training,
         data,
         split,
-        settings.seed,
+        settings.seed_of("order"),
         make,
-        protect=settings.protect,
-        noise=noise,
-        device=resolve(settings.device),
+        settings.attack.lies(split.clients, settings.seed_of("split")),
+        settings.protect,
+        noise,
+        resolve(settings.device),
     )
 
 
@@ -150,6 +164,8 @@ def prepare(
 
     `noise` says where clients take theirs from, if the settings ask for any.
     """
+    if reason := undefended(settings):
+        raise UserError(reason)
     if settings.stop.kind != "never" and not settings.validation:
         raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
     training, algorithm = settings.training, settings.algorithm
@@ -178,11 +194,22 @@ def prepare(
         Task(len(data.classes), features, split.clients),
         warnings,
         frozenset(name for name, _ in net.named_parameters()),
-        _unheld(data, split, settings.algorithm.server_samples(), settings.seed),
+        _unheld(data, split, settings.algorithm.server_samples(), settings.seed_of("split")),
         code,
     )
     experiment.roster(round=1)  # a trace that cannot be read is better noticed now
-    return replace(experiment, warnings=(*warnings, *_claims(experiment, noise)))
+    more = (*_ended_traces(settings), *_claims(experiment, noise), *_liars(work))
+    return replace(experiment, warnings=(*warnings, *more))
+
+
+def _ended_traces(settings: Settings) -> list[str]:
+    """A trace that is shorter than the run leaves its last rounds empty."""
+    ends = {name: part.last_round() for name in TRACED if isinstance(part := getattr(settings, name), Trace)}
+    return [
+        f"The trace of {name} ends with round {last}: in the rounds after it, up to {settings.rounds}, nobody is there."
+        for name, last in ends.items()
+        if last < settings.rounds
+    ]
 
 
 def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
@@ -190,6 +217,11 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
     settings, server = experiment.settings, experiment.first_server()
     algorithm, protect = settings.algorithm, settings.protect
     shared, said = algorithm.shared_template(server), []
+    if protect.hides and (bare := algorithm.unprotected()):
+        raise UserError(
+            f"protect.{protect.hides} cannot cover {' and '.join(bare)}, which {algorithm.name} shares: choose another "
+            "algorithm, or protect.secagg."
+        )
     if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
         raise UserError(
             f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
@@ -202,6 +234,35 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
             raise UserError(reason)
         said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
     return (*said, *claims(protect, shared, noise)) if protect.noisy else tuple(said)
+
+
+def undefended(settings: Settings) -> str:
+    """Why the defence that is asked for cannot be had in this run, or ''."""
+    algorithm, rule = settings.algorithm, KINDS["robust"].kind_of(type(settings.robust))
+    if isinstance(settings.robust, NoDefence):
+        return ""
+    if algorithm.needs_each_upload():
+        return (
+            f"robust={rule} takes the place of the mean, and algorithm={KINDS['algorithm'].kind_of(type(algorithm))} "
+            "replaces aggregate(), which takes none; give it next_server() instead, or use robust=none."
+        )
+    if settings.protect.secagg:
+        return (
+            f"robust={rule} compares the uploads of single clients, and with protect.secagg only their sum is known; "
+            "use robust=none, and protect.update_clip to have clients shorten their changes themselves."
+        )
+    if settings.protect.central_noise:
+        return (
+            f"protect.central_noise fits the mean of the changes, which robust={rule} is not; use robust=none, or "
+            "protect.update_noise."
+        )
+    return ""
+
+
+def _liars(work: Work) -> tuple[str, ...]:
+    who = sorted(work.outgoing.who) if isinstance(work.outgoing, Liars) else []
+    more = f" and {len(who) - 10} more" if len(who) > 10 else ""
+    return (f"For the attack of this simulation lie: clients {', '.join(map(str, who[:10]))}{more}.",) if who else ()
 
 
 def _warnings(data: datasets.Data, split: Split) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,9 @@ from ..base.kinds import importing_only_if
 from ..base.reading import read_bytes
 from ..base.sealed import seal, unseal
 from ..base.tensors import Tensors
+from ..base.words import one_line
 from ..data import Inputs, read_image
+from ..models.choice import KINDS as MODELS
 from ..models.choice import Factory, ModelChoice, make_net
 from ..models.contract import Classifier, evaluating, load_weights, weights_of
 from .record import open_run
@@ -45,6 +48,24 @@ from pathlib import Path
 from rebafl import load_model, predict
 
 model = load_model(Path(__file__).parent)
+# predict(model, [Path("image.png")]) gives one row of class probabilities an image
+print(model.classes)
+'''
+
+LOADER_OF_OWN_CODE = '''"""Load the model beside this file and ask it about an image.
+
+What makes the model is not in this folder: the module MODULE must be in the current folder or on PYTHONPATH.
+"""
+
+import sys
+from pathlib import Path
+
+from rebafl import UserError, load_model, predict
+
+try:
+    model = load_model(Path(__file__).parent, trust_code=True)
+except UserError as error:
+    sys.exit(f"Error: {error}")
 # predict(model, [Path("image.png")]) gives one row of class probabilities an image
 print(model.classes)
 '''
@@ -90,7 +111,15 @@ def _model_of_run(path: Path, model: Factory | None, best: bool) -> Model:
         )
     if not record.rounds():
         raise UserError(f"{path} has no finished round yet, so there is no model.")
-    return _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings, best), path, model)
+    trained = _assemble(settings.model, facts.get("inputs"), trained_weights(record, settings, best), path, model)
+    return replace(trained, choice=replace(settings.model, kind=importable_as(model))) if model else trained
+
+
+def importable_as(factory: Factory) -> str:
+    """The address under which what makes a model can be imported elsewhere, too; the word for none if it cannot."""
+    module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
+    found = module != "__main__" and getattr(sys.modules.get(module), name, None) is factory
+    return f"{module}:{name}" if found else OWN_MODEL
 
 
 def _assemble(
@@ -130,21 +159,22 @@ def export_model(model: Model, folder: str | Path, onnx: bool = False) -> list[P
 
 
 def _loader(model: Model) -> str:
-    """Whoever runs the loader of a folder trusts the folder already."""
-    own_code = ":" in model.choice.kind
-    return LOADER_TEXT.replace(".parent)", ".parent, trust_code=True)") if own_code else LOADER_TEXT
+    """Whoever runs the loader of a folder trusts the folder already. Own code is not exported, and must be found."""
+    module, colon, _ = model.choice.kind.partition(":")
+    return LOADER_OF_OWN_CODE.replace("MODULE", module) if colon else LOADER_TEXT
 
 
-def load_model(folder: str | Path, trust_code: bool = False) -> Model:
+def load_model(folder: str | Path, trust_code: bool = False, model: Factory | None = None) -> Model:
     """A model from a folder that `export_model` wrote; one without digests was written by an earlier version.
 
-    `trust_code` is the user's word that code which the folder names, `module:callable`, may be imported, and so run.
+    `trust_code` is the user's word that code which the folder names, `module:callable`, may be imported, and so run;
+    `model` is what makes an own one, in place of that.
     """
     with importing_only_if(trust_code, folder):
-        return _load_model(Path(folder))
+        return _load_model(Path(folder), model)
 
 
-def _load_model(folder: Path) -> Model:
+def _load_model(folder: Path, model: Factory | None) -> Model:
     try:
         description, sealed = unseal(read_bytes(folder / DESCRIPTION))
         if unknown := description.keys() - ({"model", "inputs", DIGEST} if sealed else {"model", "inputs"}):
@@ -160,9 +190,31 @@ def _load_model(folder: Path) -> Model:
         raise _damaged(folder / WEIGHTS, error) from None
     try:
         choice = build(ModelChoice, complete({"model": dict(description["model"])})["model"], "model")
-        return _assemble(choice, description["inputs"], weights, folder)
+        if model is None:
+            _need_own_code(choice.kind, folder)
+        return _assemble(choice, description["inputs"], weights, folder, model)
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(folder / DESCRIPTION, error) from None
+
+
+def _need_own_code(kind: str, folder: Path) -> None:
+    """If what makes the model is no part of this package, it must be found, or given."""
+    give = f"rebafl.load_model({str(folder)!r}, model=MyNet)"
+    if kind == OWN_MODEL:
+        raise UserError(
+            f"{folder} holds a model that was defined in a script or a notebook; give what makes it: {give}."
+        )
+    if ":" not in kind:
+        return
+    try:
+        MODELS.find(kind)
+    except UserError as error:
+        if not isinstance(error.__cause__, Exception):
+            raise
+        raise UserError(
+            f"{folder} holds the model {kind}, and that cannot be imported here ({one_line(error.__cause__)}): put the "
+            f"module {kind.partition(':')[0]} into the current folder or on PYTHONPATH, or give what makes it: {give}."
+        ) from None
 
 
 def _damaged(path: Path, reason: object) -> UserError:

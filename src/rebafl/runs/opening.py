@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from ..algorithms.aggregate import mismatch
@@ -32,6 +34,17 @@ def check_same(record: Record, settings: Settings) -> None:
         raise UserError(
             f"{record.path} holds a run with other settings ({'; '.join(unlike[:3])}); choose another out=DIRECTORY."
         )
+
+
+def set_aside(record: Record) -> Path | None:
+    """Move a run out of the way, so that another may begin in its directory; where it is now, if there was one."""
+    if not exists(record.path / CONFIG):
+        return None
+    beside = (record.path.with_name(f"{record.path.name}-before-{number}") for number in count(1))
+    with record.locked():
+        aside = next(path for path in beside if not exists(path))
+        record.path.rename(aside)
+    return aside
 
 
 def kind_of_run(facts: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def changes_to_accept(known: Plain, now: Mapping[str, Any]) -> list[str]:
 def refusal_of(path: Path, changes: list[str]) -> str:
     """What changed, and how to resume all the same."""
     return (
-        f"{path} was run with something else than what is here now ({'; '.join(changes[:3])}); restore it or choose "
-        "another out=DIRECTORY, or say that both may be mixed: --accept-changes, from Python accept_changes=True, "
-        "in a federation accept-changes=true."
+        f"{path} was run with something else than what is here now ({'; '.join(changes[:3])}); restore it, start anew "
+        "(--fresh, or another out=DIRECTORY), or say that both may be mixed: --changed-code, from Python "
+        "accept_changes=True, in a federation accept-changes=true."
     )

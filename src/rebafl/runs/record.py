@@ -393,6 +393,12 @@ def open_run(path: Path) -> Record:
     return Record(path)
 
 
+def run_name(path: Path) -> str:
+    """A run's short name: that of its folder; federations call theirs all `run`, and have the folder above in it."""
+    whole = path.resolve()
+    return f"{whole.parent.name}/{whole.name}" if whole.name == "run" and whole.parent.name else whole.name
+
+
 def read_settings(path: Path) -> Plain:
     """A settings file: one that was written by hand, or that of a run, by whatever version."""
     values = read_toml(path)

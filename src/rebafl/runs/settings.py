@@ -13,14 +13,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from .. import algorithms
+from ..algorithms import robust
 from ..algorithms.interface import Algorithm, Training
 from ..algorithms.rebafl import ReBaFL
-from ..base.config import KIND, Added, Plain, added, build, declared, merge, parameters, plain
+from ..algorithms.robust import Defence, NoDefence
+from ..base.config import KIND, Added, Plain, added, build, declared, merge, nested, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
 from ..base.reading import read_bytes
@@ -29,9 +31,12 @@ from ..models.choice import ModelChoice
 from ..population import participation, partition
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
+from ..training import attacks
+from ..training.attacks import Attack, NoAttack
 from ..training.device import known_device
 from ..training.protections import Protections
 from .early_stop import EarlyStop
+from .scoring import Evaluate
 
 KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log", "stop")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
@@ -59,6 +64,22 @@ def known_loggers(text: str) -> str:
         if name not in LOGGERS:
             raise ValueError(f"there is no logger {name!r}; there are: {', '.join(LOGGERS)}")
     return text
+
+
+Chance = Literal["split", "dropout", "init", "order"]
+"""What is random in a run: who holds what; who takes part and what arrives; the first model; all of training."""
+
+OwnSeed = Annotated[int, Field(ge=-1, lt=2**63), Added(before=-1)]
+
+
+@parameters
+class Seeds:
+    """A seed of its own for a part of what is random; -1: that part follows from `seed`, as all do by default."""
+
+    split: Annotated[OwnSeed, Field(description="who holds what; -1: `seed`")] = -1
+    dropout: Annotated[OwnSeed, Field(description="who takes part, and whose upload arrives; -1: `seed`")] = -1
+    init: Annotated[OwnSeed, Field(description="the first model; -1: `seed`")] = -1
+    order: Annotated[OwnSeed, Field(description="order of samples, and all else in training; -1: `seed`")] = -1
 
 
 @parameters
@@ -113,7 +134,16 @@ class Settings:
     algorithm: Algorithm = ReBaFL()
     training: Training = Training()
     protect: Annotated[Protections, Added(before=Protections())] = Protections()
+    robust: Annotated[Defence, Added(before=NoDefence())] = NoDefence()
+    attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
     stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
+    seeds: Annotated[Seeds, Added(before=Seeds())] = Seeds()
+    evaluate: Annotated[Evaluate, Added(before=Evaluate())] = Evaluate()
+
+    def seed_of(self, part: Chance) -> int:
+        """The seed that a part of what is random follows from."""
+        own: int = getattr(self.seeds, part)
+        return self.seed if own < 0 else own
 
     def plain(self) -> Plain:
         """All settings as plain values, complete and runnable again."""
@@ -159,11 +189,14 @@ TYPES: dict[str, Any] = {n: field.annotation for n, field in _fields.items() if 
 """Those settings that are tables of settings themselves, and what is made of each."""
 
 SECTIONS = tuple(TYPES)
+_SECTION_TYPES = tuple(TYPES.values())
 
 _KINDS_OF: dict[Any, Kinds[Any]] = {
     Partition: partition.KINDS,
     Participation: participation.KINDS,
     Algorithm: algorithms.KINDS,
+    Defence: robust.KINDS,
+    Attack: attacks.KINDS,
 }
 KINDS = {name: _KINDS_OF[type_] for name, type_ in TYPES.items() if type_ in _KINDS_OF}
 """Of those sections whose keys depend on their kind, the kinds there are."""
@@ -172,13 +205,35 @@ _DEFAULTS: Plain = {name: {k: v for k, v in plain(_fields[name].default).items()
 
 
 def make_settings(*layers: Mapping[str, Any]) -> Settings:
-    """Later layers win over earlier ones, and all over the paper's defaults for the data set."""
-    chosen = merge(_up_to_date(layers), SECTIONS)
+    """Later layers win over earlier ones, and all over the paper's defaults for the data set.
+
+    Keys may be dotted, `{"algorithm.mu": 0.5}`, and a section may be an object, `{"algorithm": FedProx(mu=0.1)}`.
+    """
+    chosen = merge(_up_to_date(tuple(_spelled_out(layer) for layer in layers)), SECTIONS)
     dataset = chosen.get("dataset", _fields["dataset"].default)
     paper = OF_THE_PAPER.get(dataset, {}) if isinstance(dataset, str) else {}
     values = merge([_DEFAULTS, paper, chosen], SECTIONS)
     parts = {name: _section(name, values.pop(name)) for name in SECTIONS}
     return build(Settings, {**values, **parts})
+
+
+def _spelled_out(layer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A layer whose dotted keys are tables, and whose objects are plain values."""
+    objects = {name: _table_of(name, value) for name, value in layer.items() if isinstance(value, _SECTION_TYPES)}
+    layer = {**layer, **objects}
+    if not any("." in name for name in layer):
+        return layer
+    pairs = [
+        (f"{name}.{key}", inner)
+        for name, value in layer.items()
+        for key, inner in (value.items() if isinstance(value, Mapping) else [("", value)])
+    ]
+    return nested((name.rstrip("."), value) for name, value in pairs)
+
+
+def _table_of(name: str, part: Any) -> Plain:
+    kinds = KINDS.get(name)
+    return {**plain(part), **({KIND: kinds.kind_of(type(part))} if kinds else {})}
 
 
 def _section(name: str, values: Plain) -> Any:

@@ -1,25 +1,31 @@
-"""How are many settings run at once? As a grid: every word with several values is tried with every other.
+"""How are many settings run? As a grid: every word with several values is tried with every other.
 
-Here, one run after the other, each on all cores; on Ray every run is one task, and as many run at a time as
-there are CPUs. A run directory must then be one that all machines see.
+Several values are `seed=0,1,2`, or `seed=0..2`; what belongs to one kind only stands in brackets behind it, as in
+`algorithm=fedavg,rebafl[mu=0.1,0.5]`. Runs go one after the other, each on all cores, or several at once, each on one;
+on Ray every run is one task, and its directory must be one that all machines see.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from ..base.config import Plain, parse_assignments
 from ..base.errors import UserError
+from ..base.words import Say
 from ..engines import cores
 from ..engines.jobs import TRIES
 from ..engines.ray_tasks import connected
+from .at_once import each_at_once
 from .origin import OWN_CODE, changes_to_accept, latest, own_code, refusal_of
 from .record import Record, rounds_done
-from .settings import Settings, make_settings
-from .simulate import simulate
+from .settings import SECTIONS, Settings, make_settings
+from .simulate import need_trained, simulate
+
+MOST = 10_000  # values of one word
 
 
 @dataclass(frozen=True)
@@ -33,17 +39,56 @@ class GridPoint:
 
 def grid(base: Plain, words: Sequence[str], folder: Path) -> list[GridPoint]:
     """All combinations of the words' values over `base`; a wrong one is refused before any is run."""
-    choices = [
-        [f"{name}={value}" for value in (alternatives(text) if name != "log" else [text])]
-        for name, _, text in (w.partition("=") for w in words)
-    ]
+    choices = [options(word) for word in words]
     points: dict[Path, GridPoint] = {}
     for chosen in product(*choices):
-        settings = make_settings(base, parse_assignments(chosen))
-        apart = [word for word, options in zip(chosen, choices, strict=True) if len(options) > 1]
+        settings = make_settings(base, parse_assignments(chain(*chosen)))
+        apart = [" ".join(some) for some, others in zip(chosen, choices, strict=True) if len(others) > 1]
         out = folder / settings.label
         points[out] = GridPoint(" ".join(apart) or settings.algorithm.name, settings, out)
     return list(points.values())
+
+
+def options(word: str) -> list[list[str]]:
+    """What one word of the grid can mean: each option as plain words."""
+    name, _, text = word.partition("=")
+    if name == "log":  # several loggers are one value
+        return [[word]]
+    found: list[list[str]] = []
+    for value in alternatives(text):
+        own = re.fullmatch(r"([^\[\]]+)\[(.*)\]", value) if name in SECTIONS else None
+        if own:
+            kind, inside = own.groups()
+            found += [[f"{name}={kind}", *some] for some in product(*_settings_of(f"{name}.", kind, inside))]
+        else:
+            found += [[f"{name}={one}"] if "=" in word else [word] for one in _counted(value)]
+    return found
+
+
+def _settings_of(prefix: str, kind: str, inside: str) -> list[list[str]]:
+    """`mu=0.1,0.5,eps=0.01`: for each setting of a kind its values, as words."""
+    keys: list[list[str]] = []
+    for part in alternatives(inside):
+        key, equals, value = part.partition("=")
+        if equals:
+            keys.append([f"{prefix}{key.strip()}={one}" for one in _counted(value)])
+        elif keys:
+            start = keys[-1][0].partition("=")[0]
+            keys[-1] += [f"{start}={one}" for one in _counted(part)]
+        else:
+            raise UserError(f"{kind}[{inside}]: in the brackets stand settings of {kind}, such as {kind}[mu=0.1,0.5].")
+    return keys
+
+
+def _counted(value: str) -> list[str]:
+    """`0..4` as five values; everything else as it is."""
+    span = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", value)
+    if not span:
+        return [value]
+    first, last = map(int, span.groups())
+    if not first <= last < first + MOST:
+        raise UserError(f"{value} should count upwards, such as 0..4, and to {MOST} values at most.")
+    return [str(number) for number in range(first, last + 1)]
 
 
 def alternatives(text: str) -> list[str]:
@@ -96,15 +141,42 @@ def run_on_ray(
                 if problem:
                     problems.append(f"{point.label}: {problem}")
             listen(sum(rounds_done(point.out) for point in points))
+    _report(problems, len(points))
+
+
+def run_at_once(
+    points: Sequence[GridPoint],
+    processes: int,
+    listen: Callable[[int], None] = lambda rounds: None,
+    say: Say = lambda text: None,
+    accept_changes: bool = False,
+) -> None:
+    """The same in so many processes here, each with one compute thread; 0: one per core."""
+    problems = []
+
+    def task(point: GridPoint) -> str:
+        return _run_point(point.settings.plain(), str(point.out), accept_changes)
+
+    def look() -> None:
+        listen(sum(rounds_done(point.out) for point in points))
+
+    for number, (point, problem) in enumerate(each_at_once(task, points, processes or cores(), look), 1):
+        say(f"[{number}/{len(points)}] {point.label}: {problem or 'done'}")
+        problems += [f"{point.label}: {problem}"] if problem else []
+    look()
+    _report(problems, len(points))
+
+
+def _report(problems: Sequence[str], runs: int) -> None:
     if problems:
-        raise UserError(f"{len(problems)} of {len(points)} runs failed, the first being {problems[0]}")
+        raise UserError(f"{len(problems)} of {runs} runs failed, the first being {problems[0]}")
 
 
 def _run_point(settings: Plain, out: str, accept_changes: bool) -> str:
-    """One whole run, in a worker of Ray's; the reason if it cannot be run. Whoever did it before went this far."""
+    """One whole run, in another process; the reason if it cannot be run. Whoever did it before went this far."""
     try:
         local = replace(make_settings(settings), engine="local", workers=1)
-        simulate(local, out, say=lambda text: None, accept_changes=accept_changes)
+        need_trained(simulate(local, out, say=lambda text: None, accept_changes=accept_changes), local)
     except UserError as error:
         return str(error)
     return ""

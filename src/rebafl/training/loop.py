@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..algorithms.aggregate import Upload
+from ..algorithms.hooks import checked_context, checked_loss, checked_tensors, checked_upload
 from ..algorithms.interface import Algorithm, Batch, Client, Sent
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, Part, load_weights, part_of
@@ -39,19 +40,21 @@ def train(
     """
     load_weights(net, sent.weights)
     net.eval()
-    context = algorithm.start(net, sent, client)
+    context = checked_context(algorithm, algorithm.start(net, sent, client))
     steps = fit(
         net,
         client,
         algorithm.trains,
-        lambda batch: algorithm.loss(net, batch, context),
+        lambda batch: checked_loss(algorithm, algorithm.loss(net, batch, context)),
         lambda: algorithm.correct(net, context),
     )
     net.eval()
     protect.change_weights(net, sent.weights, algorithm.trains, client)  # before anything else is computed from them
-    upload = protect.change_upload(algorithm.upload(net, context, steps), net, client)
+    upload = checked_upload(algorithm, algorithm.upload(net, context, steps))
+    upload = protect.change_upload(upload, net, client)
     upload = outgoing(without_prototypes(upload, sent.unshared), client)
-    return upload, algorithm.next_state(net, context, upload, steps)
+    state = algorithm.next_state(net, context, upload, steps)
+    return upload, checked_tensors(algorithm, "next_state", state)
 
 
 def fit(

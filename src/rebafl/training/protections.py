@@ -130,6 +130,12 @@ class Protections:
         return self
 
     @property
+    def hides(self) -> str:
+        """The first setting, if any, that is to hide what is in an upload, other than from whom it comes."""
+        names = ("min_count", "min_holders", "clip", "noise", "update_noise", "central_noise")
+        return next((name for name in names if getattr(self, name)), "counts" if self.counts != "exact" else "")
+
+    @property
     def noisy(self) -> bool:
         return bool(self.noise or self.update_noise or self.central_noise)
 

@@ -20,6 +20,7 @@ import numpy as np
 from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.version import VERSION
+from ..runs.record import run_name
 from ..runs.settings import flatten
 from .assets import standalone
 from .cells import ANSWERED, STATES, Cells, binned
@@ -57,7 +58,7 @@ def report(paths: Sequence[Path], title: str = "") -> str:
     """The report as the text of an HTML file."""
     unique = list({path.resolve(): path for path in paths}.values())
     views = [read_view(path) for path in unique]
-    title = title or f"rebafl: {', '.join(path.resolve().name for path in unique[:3])}{' …' if len(unique) > 3 else ''}"
+    title = title or f"rebafl: {', '.join(run_name(path) for path in unique[:3])}{' …' if len(unique) > 3 else ''}"
     for limits in LADDER:
         text = standalone(title, _blocks(views, unique, title, limits))
         if len(text.encode()) <= MOST_BYTES:

@@ -22,7 +22,7 @@ from ..runs.holdings import Holdings, read_holdings
 from ..runs.opening import SIMULATION, kind_of_run
 from ..runs.progress import read_progress
 from ..runs.prototypes import read_prototypes
-from ..runs.record import Record, open_run
+from ..runs.record import Record, open_run, run_name
 from ..runs.settings import flatten
 from ..runs.stopping import is_requested, plateau_after, stopped_after
 from .cells import ANSWERED, Cells, cells_of, idle_state, presence
@@ -111,7 +111,7 @@ class RunView:
         now = read_progress(self.path) if state in ("running", "stopping") else None
         failure = self.path / FAILURE
         return {
-            "name": self.path.resolve().name,
+            "name": run_name(self.path),
             "path": str(self.path),
             "kind": "federation" if self.federated else "simulation",
             "state": state,
@@ -144,12 +144,14 @@ class RunView:
         accuracy = [line.accuracy for line in self.lines]
         if not accuracy:
             return None
+        scored = measures.scored(accuracy, flatten(self.config).get("evaluate.every", 1))
         return {
             "best": measures.best(accuracy),
             "best_round": measures.best_round(accuracy),
             "last": accuracy[-1],
-            "last_ten": measures.last_ten(accuracy),
-            "second_half": measures.second_half(accuracy),
+            "last_ten": measures.last_ten(scored),
+            "last_ten_name": measures.tail_name(len(scored)),
+            "second_half": measures.second_half(scored),
         }
 
     def details(self) -> Plain:

@@ -22,6 +22,7 @@ from support.masked import (
     masked_nodes,
     secrets_of,
 )
+from support.methods import BOUNDS
 from support.toy import lines
 
 WORDS = defaultdict(str, {"fedavg-ft": " algorithm.samples=3"})
@@ -38,7 +39,7 @@ def without_stages(path: Path) -> list[dict]:
     return [{key: value for key, value in row.items() if key != "masked"} for row in lines(path)]
 
 
-@pytest.mark.parametrize("algorithm", KINDS)
+@pytest.mark.parametrize("algorithm", [name for name in KINDS if name not in BOUNDS])
 def test_every_algorithm_gives_the_simulators_bits(tmp_path, masked, algorithm):
     masked["algorithm"] = algorithm
     masked["settings"] += WORDS[algorithm]

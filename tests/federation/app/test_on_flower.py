@@ -67,9 +67,9 @@ def test_on_a_real_superlink_no_member_holds_up_a_round(tmp_path, config, monkey
         Member(4, config, parts=2),  # dies in mid-upload: Flower would wait for three minutes
         Member(5, config, swarm),  # would block the SuperLink's database
     ]
-    with superlink(tmp_path) as address:
-        grid = begin_run(address)
-        with nodes(address, members):
+    with superlink(tmp_path) as wire:
+        grid = begin_run(wire)
+        with nodes(wire, members):
             real = federate(grid, *read_run_config(config))
         grid.close()
     row = lines(real.path)[0]

@@ -26,10 +26,20 @@ def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(tmp_path
     assert (tmp_path / "fed" / "ca.key").read_bytes() == before
 
 
+def test_git_takes_nothing_of_it(tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    create(tmp_path / "fed", SMALL)
+    status = ["git", "-C", str(tmp_path), "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.run(status, capture_output=True, text=True, check=True).stdout == ""
+
+
 def test_a_machine_gets_its_own_secret_and_no_other(tmp_path):
     create(tmp_path / "fed", SMALL)
-    assert [path.name for path in (tmp_path / "fed" / "node-1").glob("*.key")] == ["node.key"]
+    assert [path.name for path in (tmp_path / "fed" / "node-1").glob("node*.key")] == ["node.key"]
     assert [path.name for path in (tmp_path / "fed" / "server").glob("*.key")] == ["server.key"]
+    secrets = [path.read_bytes() for pattern in ("secret", "runtime.key") for path in (tmp_path / "fed").rglob(pattern)]
+    assert len(set(secrets)) == len(secrets) == 3 + 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "fed").rglob("secret")} == {0o600}
 
 
 def test_the_server_certificate_is_for_loopback_and_the_given_hosts(tmp_path):

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ...base.errors import UserError
-from ...base.words import first_line
+from ...base.words import failure
 from ...secagg.abort import Abort
 from ..plain_log import keep_log_plain
 from .masking import stage_of
@@ -51,4 +51,4 @@ def _reported(do: Callable[[RecordDict, Context], RecordDict], message: Message,
         return Message(failure_record(str(error)), reply_to=message)
     except Exception as error:
         log.exception("Training failed")
-        return Message(failure_record(first_line(error)), reply_to=message)
+        return Message(failure_record(failure(error)), reply_to=message)

@@ -59,6 +59,10 @@ def read_run_config(values: Mapping[str, Any]) -> tuple[Settings, Options]:
     settings = make_settings({"participation": "always"}, nested(rest.items()), chosen)
     if settings.dropout != "away" or settings.delivery.name != "always":
         raise UserError("dropout and delivery lose uploads on purpose, in simulations; a federation loses its own.")
+    if settings.attack.name != "none":
+        raise UserError(f"attack={settings.attack.name} makes clients lie, in simulations; use attack=none.")
+    if settings.algorithm.pooled:
+        raise UserError(f"algorithm={settings.algorithm.name} needs all data in one place; simulate it: rebafl run.")
     return settings, _without_single_uploads(options, "counts" in given) if settings.protect.secagg else options
 
 

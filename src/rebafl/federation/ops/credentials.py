@@ -16,34 +16,69 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ...base.errors import UserError
 from ...base.files import write_secret, write_whole
 
-YEARS = 5
+YEARS, AUTHORITY_YEARS = 5, 25
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def make_authority(certificate: Path, key: Path) -> None:
     """A certificate authority for this federation alone: its nodes trust no other."""
     private = ec.generate_private_key(ec.SECP384R1())
+    write_secret(key, _pem(private))
+    _certify_authority(certificate, private)
+
+
+def renew_authority(certificate: Path, key: Path) -> bool:
+    """The same authority for longer, if a certificate of the server would outlast it; was that so?
+
+    What it has signed stays valid, and who trusts its old certificate may do so until that one expires.
+    """
+    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    if read.not_valid_after_utc >= _now() + datetime.timedelta(days=365 * YEARS):
+        return False
+    _certify_authority(certificate, _private_key(key))
+    return True
+
+
+def _certify_authority(certificate: Path, private: ec.EllipticCurvePrivateKey) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl federation")])
     built = (
-        _certificate(name, name, private.public_key())
+        _certificate(name, name, private.public_key(), AUTHORITY_YEARS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(private, hashes.SHA384())
     )
-    write_secret(key, _pem(private))
     write_whole(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    private = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    return private
+
+
+def make_runtime_certificate(folder: Path) -> None:
+    """`runtime.crt` and `runtime.key`, by which a node's own processes know each other on 127.0.0.1."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl node")])
+    built = (
+        _certificate(name, name, private.public_key(), AUTHORITY_YEARS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in LOOPBACK]), critical=False)
+        .sign(private, hashes.SHA384())
+    )
+    write_secret(folder / "runtime.key", _pem(private))
+    write_whole(folder / "runtime.crt", built.public_bytes(serialization.Encoding.PEM))
 
 
 def make_server_certificate(authority: Path, authority_key: Path, folder: Path, hosts: Iterable[str]) -> None:
     """`server.crt` and `server.key`, good for the loopback addresses and all `hosts`."""
     issuer = x509.load_pem_x509_certificate(authority.read_bytes())
-    signer = serialization.load_pem_private_key(authority_key.read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    signer = _private_key(authority_key)
     private = ec.generate_private_key(ec.SECP384R1())
     names = [_host(host) for host in dict.fromkeys([*LOOPBACK, *hosts])]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl server")])
     built = (
-        _certificate(subject, issuer.subject, private.public_key())
+        _certificate(subject, issuer.subject, private.public_key(), YEARS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -67,8 +102,10 @@ def make_node_key(folder: Path, name: str) -> str:
     return f"{line.decode()} {name}"
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.timezone.utc)
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, years: int
+) -> x509.CertificateBuilder:
+    now = _now()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -76,9 +113,13 @@ def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurve
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * years))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

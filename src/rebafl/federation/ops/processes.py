@@ -1,9 +1,14 @@
-"""Which processes are ours? Those that were written down when they were started, and still are what they were."""
+"""Which processes are ours? Those that were written down when they were started, and all that these have started.
+
+A process is known by its number, start, boot and command. What it has started carries a mark in its environment, and so
+is found when the process itself has died and left it behind.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +21,8 @@ from typing import Any
 import psutil
 
 GRACE = 8.0  # seconds to end by itself
+MARK = "REBAFL_STARTED"  # the variable whose value all that one start has brought forth inherits
+ALIVE, LEFT_OVER, DEAD = "alive", "left over", "dead"
 _children: list[subprocess.Popen[bytes]] = []
 """Those of this process: Python warns if the object of a child that still runs is deleted."""
 
@@ -29,15 +36,18 @@ class Started:
     """In ticks since the machine started; the time of day of that start is not reliable, it moves with the clock."""
     boot: str
     command: tuple[str, ...]
+    mark: str = ""
+    """In the environment of all that it has started; empty if it was started before there were marks."""
 
     @staticmethod
     def read(values: Mapping[str, Any]) -> Started:
         command = tuple(map(str, values["command"]))
-        return Started(int(values["pid"]), int(values["began"]), str(values["boot"]), command)
+        mark = str(values.get("mark", ""))
+        return Started(int(values["pid"]), int(values["began"]), str(values["boot"]), command, mark)
 
     @staticmethod
-    def now(pid: int, command: Sequence[str]) -> Started:
-        return Started(pid, _ticks(pid), _boot(), tuple(command))
+    def now(pid: int, command: Sequence[str], mark: str = "") -> Started:
+        return Started(pid, _ticks(pid), _boot(), tuple(command), mark)
 
     def process(self) -> psutil.Process | None:
         """The process itself, if it still runs and no other has taken its number."""
@@ -58,18 +68,19 @@ def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], 
 
     It must be a program itself, not a script that names one: its command line is what it is known by.
     """
+    mark = secrets.token_hex(16)
     with log.open("ab") as out:
         child = subprocess.Popen(
             list(command),
             cwd=folder,
-            env=dict(environment),
+            env={**environment, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     _children.append(child)
-    return Started.now(child.pid, command)
+    return Started.now(child.pid, command, mark)
 
 
 def _ticks(pid: int) -> int:
@@ -110,20 +121,50 @@ def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
 
 
+def states(started: Mapping[str, Started]) -> dict[str, str]:
+    """Name -> alive, dead, or left over: the process itself died, and something that it had started runs."""
+    alive = {name for name, one in started.items() if one.alive}
+    marked = _by_mark() if len(alive) < len(started) else {}
+    return {
+        name: ALIVE if name in alive else LEFT_OVER if one.mark in marked else DEAD for name, one in started.items()
+    }
+
+
 def _families(started: Iterable[Started]) -> list[psutil.Process]:
-    """The processes that are still ours, with their groups and descendants, parents first."""
+    """All processes that are still ours, parents first."""
     family: dict[int, psutil.Process] = {}
+    marked = _by_mark()
     for leading in started:
-        if (leader := leading.process()) is None:
-            continue
-        with contextlib.suppress(psutil.Error):
-            for process in (leader, *leader.children(recursive=True)):
-                family[process.pid] = process
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-                if os.getpgid(process.pid) == leading.pid:
-                    family.setdefault(process.pid, process)
+        known: list[psutil.Process] = []
+        if (leader := leading.process()) is not None:
+            with contextlib.suppress(psutil.Error):
+                known += [leader, *leader.children(recursive=True)]
+        known += marked.get(leading.mark, [])
+        # a session's number is given to no other process while the session has members
+        if any(_is_in(leading.pid, process.pid) for process in known):
+            known += [process for process in psutil.process_iter() if _is_in(leading.pid, process.pid)]
+        for process in known:
+            family.setdefault(process.pid, process)
     return list(family.values())
+
+
+def _by_mark() -> dict[str, list[psutil.Process]]:
+    """All running processes that carry a mark; those of other users cannot be looked at, and are not ours."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            mark = process.environ().get(MARK, "")
+            if mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.setdefault(mark, []).append(process)
+    return found
+
+
+def _is_in(leader: int, pid: int) -> bool:
+    """Does the process belong to the session or the group of this leader?"""
+    try:
+        return leader in (os.getsid(pid), os.getpgid(pid))
+    except OSError:
+        return False
 
 
 def free_ports(count: int) -> list[int]:

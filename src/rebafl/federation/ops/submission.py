@@ -48,7 +48,7 @@ def submit_requested(server: Path, port: int) -> None:
         return
     # The server app of a killed SuperLink ends only some seconds later; until then it holds the directory.
     if not wait_until(lambda: not is_locked(out), HANDOVER):
-        _write_submission(server, {"error": f"{out} is still being written by another process"})
+        give_up(server, f"{out} is still being written by another process")
         return
     answer = flwr(server, port, "run", str(server / APP), LINK)
     run = answer.get("run-id")
@@ -116,7 +116,7 @@ def _call(server: Path, port: int, *words: str) -> subprocess.CompletedProcess[s
     home.mkdir(exist_ok=True)
     link = {"address": f"127.0.0.1:{port}", "root-certificates": str((server / "ca.crt").resolve())}
     write_whole(home / "config.toml", tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}).encode())
-    command = [str(Path(sys.executable).with_name("flwr")), *words]
+    command = [sys.executable, "-m", "rebafl.federation.command", str(server.resolve()), *words]
     return subprocess.run(command, env=isolated_environment(home), capture_output=True, text=True, check=False)
 
 
@@ -135,6 +135,22 @@ def isolated_environment(home: Path) -> dict[str, str]:
 def _reason(answer: Mapping[str, Any]) -> str:
     lines = str(answer.get("error-message") or "Flower did not say why").splitlines()
     return lines[-1] if lines else ""
+
+
+def forget_submission(server: Path) -> None:
+    """Nothing is submitted now."""
+    (server / SUBMITTED).unlink(missing_ok=True)
+
+
+def give_up(server: Path, reason: str) -> None:
+    """The requested run is not submitted again; `reason` is what users are told."""
+    _write_submission(server, {"error": reason})
+
+
+def finished_rounds(server: Path) -> int:
+    """Of the requested run."""
+    config = requested_run(server)
+    return 0 if config is None else rounds_done(Path(config["out"]))
 
 
 def _write_submission(server: Path, values: Plain) -> None:

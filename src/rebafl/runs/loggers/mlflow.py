@@ -7,7 +7,6 @@ the same row.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from ..events import RoundLine
@@ -82,9 +81,13 @@ def _own_store(about: About) -> str:
         for left in aside.parent.glob(f"{aside.name}*"):  # with the journal, if there is one
             left.unlink()
         _make_store(aside)
-        with suppress(FileExistsError):  # another run beside this one was faster
+        try:
             os.link(aside, path)
-        aside.unlink()
+        except FileExistsError:  # another run beside this one was faster
+            pass
+        except OSError:  # a file system without hard links: two runs that begin at once may both make one
+            os.replace(aside, path)
+        aside.unlink(missing_ok=True)
     return f"sqlite:///{path}"
 
 

@@ -278,7 +278,7 @@
       <${RF.Progress} ...${facts} />
       ${(problem || facts.problem) && html`<p class="problem" role="alert">${problem || facts.problem}</p>`}
       ${s && html`<dl class="numbers"><div><dt>last</dt><dd>${RF.percent(s.last)}</dd></div><div><dt>second half</dt><dd>${RF.percent(s.second_half)}</dd></div>
-        <div><dt>last ten</dt><dd>${RF.percent(s.last_ten)}</dd></div><div><dt>best, on the test set</dt><dd>${RF.percent(s.best)} <small>round ${s.best_round}</small></dd></div></dl>`}
+        <div><dt>${s.last_ten_name}</dt><dd>${RF.percent(s.last_ten)}</dd></div><div><dt>best, on the test set</dt><dd>${RF.percent(s.best)} <small>round ${s.best_round}</small></dd></div></dl>`}
       ${facts.warnings.map((text) => html`<p class="warning" key=${text}>${text}</p>`)}
       ${Object.entries(facts.links).map(([file, title]) => html`<p key=${file}><a href=${"/page?" + new URLSearchParams({ run: facts.id, file })} target="_blank" rel="noopener">Open the ${title}</a></p>`)}
       ${(data.notes || []).map((text) => html`<p class="note binned" key=${text}>${text}</p>`)}</section>`;

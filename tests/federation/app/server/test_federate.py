@@ -37,7 +37,7 @@ def test_a_superlink_that_is_gone_ends_the_run_and_not_the_round(config):
 WORDS = defaultdict(str, {"fedavg-ft": " algorithm.samples=3"})
 
 
-@pytest.mark.parametrize("algorithm", KINDS)
+@pytest.mark.parametrize("algorithm", [name for name in KINDS if not KINDS[name].pooled])
 def test_every_algorithm_gives_the_simulators_bits(tmp_path, config, algorithm):
     """With some clients away in some rounds, so that state has to wait for them."""
     config["algorithm"] = algorithm

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Starts the server, and again whenever it ends; Ctrl-C or TERM stops it. It registers the keys in members.toml,
-# and resumes the run that was requested last from its last finished round.
+# and resumes the run that was requested last from its last finished round. What is wrong with this folder, such as
+# a certificate that has expired, is said, and ends it.
 cd "$$(dirname "$$0")" || exit 1
 . ./environment
 umask 077
@@ -12,5 +13,6 @@ while :; do
         --enable-supernode-auth --disable-runtime-dependency-installation --database superlink.db &
     link=$$!
     wait $$link
+    if [ $$? -eq 2 ]; then exit 2; fi
     sleep 2
 done

@@ -1,0 +1,136 @@
+"""Which method is best under label skew and dropout, if all are tuned alike? Runs, and the tables of docs/beyond.md.
+
+    python tools/beyond.py tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
+    python tools/beyond.py report --seeds 0,1   # the chosen settings on the test images
+    python tools/beyond.py ablation
+    python tools/beyond.py table
+
+What is run is in tools/beyond.toml. Each run is resumable, and what is kept of it is a file in results/beyond.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from rebafl.base.config import parse_assignments, read_toml
+from rebafl.data import Data, load
+from rebafl.paper.items import Cell
+from rebafl.paper.results import Result, keep, missing, read
+from rebafl.runs.settings import make_settings
+from rebafl.runs.simulate import simulate
+
+HERE = Path(__file__).parent
+RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
+PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
+HELD_OUT, SEED = 5_000, 12_345
+PARTS: dict[str, Any] = PLAN["parts"]
+TUNING = "beyond/tuning"
+
+
+def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Cell]:
+    """The runs of a part, cheapest condition first, one seed after the other."""
+    chosen = PARTS[part]
+    for seed in seeds or chosen["seeds"]:
+        for condition in chosen["conditions"]:
+            for method in chosen["methods"]:
+                if (where and condition not in where) or (only and method not in only):
+                    continue
+                words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
+                settings = replace(make_settings(parse_assignments(words)), seed=seed)
+                yield Cell(method, condition, f"beyond/{part}", settings)
+
+
+def held_out(name: str) -> Data:
+    """The training images without those on which settings are chosen, which take the place of the test images."""
+    data = load(name, lambda *_: None)
+    order = np.random.default_rng(SEED).permutation(len(data.y_train))
+    scored, trained = order[:HELD_OUT], np.sort(order[HELD_OUT:])
+    return replace(
+        data,
+        x_train=data.x_train[trained],
+        y_train=data.y_train[trained],
+        x_test=data.x_train[scored],
+        y_test=data.y_train[scored],
+    )
+
+
+def run(cell: Cell) -> Cell:
+    """One run to its end, and what is kept of it."""
+    data = held_out(cell.settings.dataset) if cell.scale == TUNING else None
+    record = simulate(replace(cell.settings, workers=1), WORK / cell.key, data=data, say=lambda *_: None)
+    keep(cell, record, RESULTS)
+    return cell
+
+
+def run_all(chosen: Sequence[Cell], jobs: int) -> None:
+    """`jobs` at a time, each on one core."""
+    waiting = missing(chosen, RESULTS)
+    done = len(chosen) - len(waiting)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run, cell) for cell in waiting]):
+            done += 1
+            print(f"{done}/{len(chosen)}  {describe(future.result())}", flush=True)
+
+
+def describe(cell: Cell) -> str:
+    result = read(cell, RESULTS)
+    return f"{cell.condition}  {cell.method}  seed {cell.settings.seed}  {numbers(result)}" if result else cell.key
+
+
+def numbers(result: Result) -> str:
+    return f"{result.measure('second_half'):.2f} ({result.measure('swing'):.2f})"
+
+
+def tables() -> str:
+    """What is there of each part, as Markdown."""
+    return "\n\n".join(
+        f"### {part.capitalize()}\n\n{chosen['about']}\n\n{table(part)}" for part, chosen in PARTS.items()
+    )
+
+
+def table(part: str) -> str:
+    """Methods by conditions: second half and swing, means over the seeds that are there."""
+    found = defaultdict[tuple[str, str], list[Result]](list)
+    for cell in cells(part):
+        if result := read(cell, RESULTS):
+            found[cell.method, cell.condition].append(result)
+    conditions, methods = PARTS[part]["conditions"], PARTS[part]["methods"]
+    rows = [["", *conditions], ["---"] * (1 + len(conditions))]
+    rows += [[method, *(entry(found[method, condition]) for condition in conditions)] for method in methods]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def entry(results: Sequence[Result]) -> str:
+    if not results:
+        return "–"
+    accuracy = [result.measure("second_half") for result in results]
+    spread = f" ± {stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
+    return f"{fmean(accuracy):.1f}{spread} ({fmean(result.measure('swing') for result in results):.1f}; {len(results)})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=[*PARTS, "table"])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[])
+    parser.add_argument("--where", action="append", default=[])
+    parser.add_argument("--only", action="append", default=[])
+    words = parser.parse_args()
+    if words.part == "table":
+        print(tables())
+    else:
+        run_all(list(cells(words.part, words.seeds, words.where, words.only)), words.jobs)
+
+
+if __name__ == "__main__":
+    main()
