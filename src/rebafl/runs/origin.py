@@ -24,7 +24,8 @@ from .settings import KINDS, Settings
 
 OWN_CODE = "own_code"  # in environment.json: what is defined elsewhere -> SHA-256 of its source
 WENT_ON = "went_on_with"  # in environment.json: what was different when a run was gone on with
-TO_BE_ACCEPTED = (OWN_CODE, "bits")
+DEVICE = "device"  # in environment.json, unless it is the processor by default
+TO_BE_ACCEPTED = (OWN_CODE, "bits", DEVICE)
 """Facts of a run without which its rounds are no longer one experiment: if they changed, the user has to say so."""
 
 UNKNOWN = "unknown"
