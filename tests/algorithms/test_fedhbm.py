@@ -4,11 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rebafl import UserError
 from rebafl.algorithms.fedhbm import FedHBM
 from rebafl.algorithms.interface import Context, Server, Task, Training, gradients
 from rebafl.base.rng import torch_stream
 from support.methods import ThreeWeights, broken, check_close, exact, federation, make_client, one_step, three
-from support.toy import TinyNet
+from support.toy import TinyNet, run_toy
 
 CLIENTS, LR, DECAY, EPOCHS = 5, 0.1, 1e-3, 3
 
@@ -74,6 +75,11 @@ def test_the_window_is_counted_unless_it_is_given(toy):
     server = Server({}, FedHBM().server_state(net, Task(4, 5, 6)))
     assert FedHBM().broadcast(server)["window"].item() == 1
     assert FedHBM(window=10).broadcast(server)["window"].item() == 10
+
+
+def test_it_says_why_it_needs_plain_sgd(tmp_path, toy):
+    with pytest.raises(UserError, match="fedhbm needs SGD with plain momentum, since its momentum is spread"):
+        run_toy(tmp_path / "r", toy, algorithm="fedhbm", training={"nesterov": True})
 
 
 def received_model_kept(self, net, context, upload, steps):

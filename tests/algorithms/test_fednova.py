@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rebafl import UserError
 from rebafl.algorithms.aggregate import Upload, means_of
 from rebafl.algorithms.fedavg import FedAvg
 from rebafl.algorithms.fednova import FedNova
@@ -43,9 +44,9 @@ def squared_distance(self, net, batch, context):
     return (net.a - batch.x.mean()).square().sum() / 2
 
 
-def settles_at(algorithm, momentum):
+def settles_at(algorithm, momentum, epochs=(2, 2)):
     """Where two clients settle: with one sample at 0 and three at 1, so that one takes three times the steps."""
-    training = Training(epochs=2, batch=1, lr=1e-3, momentum=momentum, weight_decay=0.0)
+    training = Training(batch=1, lr=1e-3, momentum=momentum, weight_decay=0.0)
     net = ThreeWeights()
     algorithm = broken(algorithm, {"loss": squared_distance})
     server = Server(weights_of(net), algorithm.server_state(net, Task(2, 1, 2)))
@@ -55,7 +56,8 @@ def settles_at(algorithm, momentum):
         uploads = []
         for number, (samples, value) in enumerate(((1, 0.0), (3, 1.0))):
             x, y = exact([[value]] * samples), torch.zeros(samples, dtype=torch.int64)
-            own = Client(number, x, y, torch.tensor([samples, 0]), torch.zeros(1), training,
+            manages = replace(training, epochs=epochs[number])
+            own = Client(number, x, y, torch.tensor([samples, 0]), torch.zeros(1), manages,
                          generator(0, "t"), generator(0, "a"))  # fmt: skip
             uploads.append(train(net, algorithm, Sent(at.weights), own)[0])
         moves.append(algorithm.aggregate(at, uploads, 2).weights["a"].item() - start)
@@ -67,6 +69,18 @@ def test_it_settles_where_every_sample_counts_alike(momentum):
     """At 3/4, while FedAvg is drawn to the client with more steps: without momentum to 9/10."""
     assert settles_at(FedNova(), momentum) == pytest.approx(0.75, abs=2e-3)
     assert settles_at(FedAvg(), 0.0) == pytest.approx(0.9, abs=2e-3)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_so_it_does_where_clients_manage_different_parts_of_their_work(momentum):
+    """Eight passes over one sample against one over three; FedAvg is drawn to the former: 3 (3/4) of 8/4 + 9/4."""
+    assert settles_at(FedNova(), momentum, epochs=(8, 1)) == pytest.approx(0.75, abs=2e-3)
+    assert settles_at(FedAvg(), 0.0, epochs=(8, 1)) == pytest.approx(9 / 17, abs=2e-3)
+
+
+def test_it_says_why_it_needs_plain_sgd(tmp_path, toy):
+    with pytest.raises(UserError, match="fednova needs SGD with plain momentum, since it divides by the number"):
+        run_toy(tmp_path / "r", toy, algorithm="fednova", training={"optimizer": "adam"})
 
 
 def plain_steps(self, context, steps):

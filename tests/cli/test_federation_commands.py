@@ -40,7 +40,7 @@ def test_everything_listens_on_loopback_unless_told_otherwise(tmp_path):
         (["up", "--nodes", "3", "--dir", "fed"], "2 nodes, not 3"),
         (["up", "--nodes", "2", "--dir", "fed", "rouns=3"], "rouns"),
         (["up", "--nodes", "2", "--dir", "fed", "deadline=soon"], "deadline"),
-        (["up", "--nodes", "2", "--dir", "fed", "partition.clients=9"], "there are 2 nodes"),
+        (["up", "--nodes", "2", "--dir", "fed", "partition.clients=1"], "there are 2 nodes"),
         (["up", "--nodes", "2", "--dir", "fed", "out=x"], "--dir"),
         (["up", "--nodes", "2", "--dir", "fed", "protect.secagg=true", "max-norm=5"], "known; use max-norm=0"),
         (["up", "--nodes", "2", "--dir", "fed", "protect.secagg=true", "counts=split"], "use counts=free"),

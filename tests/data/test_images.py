@@ -76,7 +76,7 @@ def test_a_folder_that_unpacks_to_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr("rebafl.data.unpacked.FREE", 2**24)
     read = []
 
-    def noted(path):
+    def noted(path, **_):
         read.append(path)
         return datasets.read_image(path)
 

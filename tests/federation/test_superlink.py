@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
@@ -21,6 +21,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from rebafl.federation.app.member_keys import read_keys
 from rebafl.federation.guard import HEADER, proof
 from rebafl.federation.machine_secret import read_secret
+from rebafl.federation.ops.changes import add_node, remove_node, renew, rotate_key, shows_certificate
 from rebafl.federation.ops.control import connected
 from rebafl.federation.ops.credentials import make_node_key
 from rebafl.federation.ops.local import open_or_create
@@ -37,7 +38,7 @@ def running(tmp_path_factory):
     make_node_key(federation.folder / "stranger", "stranger")
     federation.start("server")
     try:
-        assert wait_until(lambda: "keys are registered" in (federation.server / "log").read_text(), 60)
+        assert wait_until(lambda: "keys are registered" in (federation.server / "log").read_text(), 150)
         yield federation
     finally:
         federation.down()
@@ -78,10 +79,10 @@ def test_a_right_key_is_let_in_and_an_unknown_one_refused(running):
     bad, log = supernode(running, running.folder / "stranger" / "node.key")
     keyless, keyless_log = supernode(running, None)
     try:
-        assert wait_until(lambda: members(running)[0], 30)
-        assert bad.wait(30) != 0
+        assert wait_until(lambda: members(running)[0], 150)
+        assert bad.wait(150) != 0
         assert "Failed to initialize the connection" in log.read_text()
-        assert keyless.wait(30) != 0
+        assert keyless.wait(150) != 0
         assert "Failed to initialize the connection" in keyless_log.read_text()
         assert members(running) == {0: True, 1: False, 2: False}
         assert count(running) == 3  # neither stranger was even written down
@@ -89,7 +90,7 @@ def test_a_right_key_is_let_in_and_an_unknown_one_refused(running):
     finally:
         for process in (good, bad, keyless):
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(60)
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_plain_text_is_refused(running):
     trusted = ssl.create_default_context(cafile=running.folder / "ca.crt")
     assert httpx.post(f"https://{url}", content=b"", verify=trusted).status_code in (400, 401, 415, 422)
     plain, log = supernode(running, None, "--insecure", "--max-retries", "1")
-    assert plain.wait(40) != 0
+    assert plain.wait(150) != 0
     assert "Failed to initialize the connection" in log.read_text()
     assert count(running) == 3
 
@@ -121,10 +122,7 @@ def test_a_request_from_elsewhere_cannot_add_keys_or_submit_runs(running):
             assert client.post("/v1/control/list-nodes", headers={**forwarded, **secret}).status_code == 200
             assert client.post("/v1/fleet/activate-node", headers=forwarded).status_code == 401
         unsigned = client.post("/v1/runtime/acquire-task", headers=secret)  # Flower's own check, behind the guard
-        assert (unsigned.status_code, "SuperExec authentication failed" in unsigned.text or unsigned.text) == (
-            401,
-            True,
-        )
+        assert (unsigned.status_code, "Authentication failed" in unsigned.text) == (401, True)
 
 
 @pytest.mark.slow
@@ -157,18 +155,46 @@ def test_a_node_cannot_speak_for_another(running):
         assert not members(running)[1]
 
 
+def refused(federation, key):
+    """Is a node with this key kept out?"""
+    private = load_ssh_private_key(key, None)
+    assert isinstance(private, EllipticCurvePrivateKey)
+    public = private.public_key()
+    interceptors: list[ProtobufClientInterceptor] = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(private, public),
+    ]
+    address, authority = federation.link.address, (federation.folder / "ca.crt").read_bytes()
+    with FleetHttpClient.from_server_address(address, False, authority, interceptors) as client:
+        pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        try:
+            client.ActivateNode(ActivateNodeRequest(public_key=pem, heartbeat_interval=30))
+        except httpx.HTTPStatusError:
+            return True
+    return False
+
+
 @pytest.mark.slow
-def test_a_key_taken_off_the_list_is_refused_after_a_restart(running):
-    path = running.server / "members.toml"
-    text = path.read_text()
-    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("2 = ")))
-    try:
-        running.kill("server")
-        (running.server / "log").unlink()
-        running.start("server")
-        assert wait_until(lambda: "2 node keys are registered" in (running.server / "log").read_text(), 60)
-        removed, log = supernode(running, running.folder / "node-2" / "node.key")
-        assert removed.wait(30) != 0
-        assert "Failed to initialize the connection" in log.read_text()
-    finally:
-        path.write_text(text)
+def test_nodes_keys_and_certificates_are_replaced_while_the_server_runs(running):
+    """The last test of this file: it changes the members."""
+    link = running.started()["server"].process()
+    assert link is not None
+    before = link.children()
+    assert add_node(running) == (3, True)
+    assert wait_until(lambda: members(running)[3], 200)  # it was started, too
+    key = running.folder / "node-3" / "node.key"
+    first = key.read_bytes()
+    assert rotate_key(running, 3)
+    second = key.read_bytes()
+    assert refused(running, first)
+    assert wait_until(lambda: members(running)[3], 200)  # the node has noticed by itself
+    assert renew(running) == (False, True)
+    assert shows_certificate(running)
+    assert members(running)[3]
+    assert remove_node(running, 3)
+    assert refused(running, second)
+    assert "node-3" not in running.started()
+    assert add_node(running, 3) == (3, True)
+    assert refused(running, second)  # the number is there again, the key is not
+    assert running.started()["server"].process() == link
+    assert link.children() == before  # nothing of the server was restarted

@@ -40,7 +40,7 @@ def test_the_papers_networks(kind, shape, cls, flat, parameters):
 
 def test_other_image_sizes_work_and_impossible_ones_are_refused():
     assert make_net(ModelChoice(), (3, 40, 64), 7, 0)(torch.zeros(2, 3, 40, 64)).shape == (2, 7)
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="at least 12x12"):
         make_net(ModelChoice(), (1, 5, 5), 10, 0)
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="what fits: model=mlp"):
         make_net(ModelChoice(), (20,), 10, 0)

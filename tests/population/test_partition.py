@@ -134,7 +134,7 @@ def test_the_impossible_is_refused_with_the_reason(partition):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("file", "natural")])
 def test_same_seed_same_split_other_seed_another(kind):
     partition = KINDS[kind](clients=10, **({"samples": 50} if kind in ("pathological", "clustered") else {}))
     splits = [partition.split(LABELS, 10, seed).table() for seed in (0, 0, 1)]

@@ -318,5 +318,6 @@ def test_section_names_stand_once():
         "attack",
         "stop",
         "seeds",
+        "evaluate",
     )
     assert make_settings({}) == Settings()

@@ -14,6 +14,7 @@ from ..base.errors import UserError, exists
 from ..report.comparison import comparison_json, comparison_table, paired_table
 from ..report.summary import Run, group_runs, mixed_bits, read_run, repeated_seeds
 from ..runs.record import CONFIG, rounds_done
+from ..runs.tags import read_tags
 from ..ui.folder import find_runs
 from .terminal import AsJson, Png, out, say, show
 
@@ -34,6 +35,7 @@ def compare(
     against: Annotated[
         str, typer.Option("--against", help="The label that the others are compared with; else the first.")
     ] = "",
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Of folders, only runs with this tag.")] = None,
 ) -> None:
     """Compare runs in a table and a picture; seeds of one setting become mean ± std.
 
@@ -49,7 +51,7 @@ def compare(
     """
     from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
 
-    groups = group_runs(_named_runs(runs))
+    groups = group_runs(_named_runs(runs, set(tag or ())))
     for warning in filter(None, (mixed_bits(groups), repeated_seeds(groups))):
         say(f"Warning: {warning}")
     png = png or (None if as_json else Path("curves.png"))
@@ -66,12 +68,12 @@ def compare(
     out.print(Text(f"Curves drawn in {png}"), soft_wrap=True)
 
 
-def _named_runs(words: Iterable[str]) -> list[Run]:
+def _named_runs(words: Iterable[str], tags: set[str]) -> list[Run]:
     """The runs that words name, each once; of a folder those that have finished a round."""
     found: dict[Path, Run] = {}
     for word in words:
         label, path = _label_and_path(word)
-        for run in _below(path):
+        for run in _below(path, tags):
             found.setdefault(run.resolve(), read_run(run, label))
     return list(found.values())
 
@@ -82,12 +84,12 @@ def _label_and_path(word: str) -> tuple[str, Path]:
     return (label, Path(path)) if equals and label and path and not exists(Path(word)) else ("", Path(word))
 
 
-def _below(path: Path) -> list[Path]:
+def _below(path: Path, tags: set[str]) -> list[Path]:
     if exists(path / CONFIG) or not path.is_dir():
         return [path]
-    below = list(find_runs([path]).values())
+    below = [run for run in find_runs([path]).values() if tags <= set(read_tags(run))]
     if not below:
-        raise UserError(f"{path} holds no run, and no run is below it.")
+        raise UserError(f"{path} holds no run, and no run{' with these tags' if tags else ''} is below it.")
     begun = [run for run in below if rounds_done(run)]
     if len(begun) < len(below):
         say(f"{len(below) - len(begun)} of {len(below)} runs in {path} have no finished round yet and are left out.")

@@ -38,7 +38,7 @@ def datasets() -> None:
     show_table(("name", "what", "where"), rows)
     out.print(
         "Or your own: dataset=FILE.npz (x_train y_train x_test y_test), dataset=FOLDER of class folders, "
-        "or dataset=module:function."
+        "dataset=hf:NAME_OR_PATH (Hugging Face), or dataset=module:function."
     )
 
 

@@ -240,8 +240,11 @@ def _settings(words: list[str], nodes: int, data: str = "") -> tuple[Settings, P
     rest = [*([f"dataset={data}"] if data else []), *split, f"partition.clients={nodes}", "rounds=10", *rest]
     plain = {"min-nodes": min(Options().min_nodes, nodes), **chosen, WORDS: shlex.join(rest)}
     settings, _ = read_run_config(plain)
-    if settings.partition.clients != nodes:
-        raise UserError(f"partition.clients={settings.partition.clients}, but there are {nodes} nodes.")
+    if settings.partition.clients < nodes:
+        raise UserError(
+            f"partition.clients={settings.partition.clients}, but there are {nodes} nodes; more clients are places for "
+            "nodes that are added later. A run that had fewer before nodes were added: rebafl federation resume"
+        )
     check_name(settings.dataset)
     return settings, {"rounds": settings.rounds, **plain}
 

@@ -16,7 +16,22 @@ from ..base import interrupts
 from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
-from . import bench, compare, completion, data, demo, federation, look, models, paper, privacy, runs, settings, verify
+from . import (
+    bench,
+    compare,
+    completion,
+    data,
+    demo,
+    federation_changes,
+    listing,
+    look,
+    models,
+    paper,
+    privacy,
+    runs,
+    settings,
+    verify,
+)
 from .terminal import HELP, err, say
 
 
@@ -56,6 +71,8 @@ for command in (
     runs.stop,
     runs.rollback,
     demo.demo,
+    listing.runs,
+    listing.tag,
     compare.compare,
     look.ui,
     look.report,
@@ -74,7 +91,7 @@ for command in (
 for name, group in {
     "data": data.app,
     "paper": paper.app,
-    "federation": federation.app,
+    "federation": federation_changes.app,
     "privacy": privacy.app,
 }.items():
     app.add_typer(group, name=name, cls=Commands)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from ..base.config import parameters
 from ..base.errors import UserError
+from .text import hashed_words, is_text
 
+Layout = Literal["guess", "channels-last"]
 Arrays = dict[str, npt.NDArray[np.generic]]
 """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, height, width, channels)."""
 
@@ -62,6 +64,8 @@ class Data:
     inputs: Inputs
     validation: Tensor | None = None
     """Positions of the training samples that no client holds, since models are chosen on them."""
+    client_train: Tensor | None = None
+    """Whose each training sample is, from 0 on, where the data say so: for `partition=natural`."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -74,7 +78,10 @@ class Data:
 
     @cached_property
     def digest(self) -> str:
-        return digest({name: getattr(self, name).numpy() for name in NAMES})
+        arrays = digest({name: getattr(self, name).numpy() for name in NAMES})
+        if self.client_train is None:
+            return arrays
+        return hashlib.sha256(arrays.encode() + self.client_train.numpy().tobytes()).hexdigest()
 
 
 def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
@@ -87,7 +94,7 @@ def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
     return total.hexdigest()
 
 
-def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
+def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str, layout: Layout = "guess") -> Arrays:
     """Arrays from anywhere -> arrays in the one layout used here, or a sentence about what is wrong."""
     missing = [name for name in NAMES if name not in arrays]
     if missing:
@@ -103,7 +110,7 @@ def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
             raise UserError(f"{where}: y_{part} must hold class numbers from 0 to {MOST_CLASSES - 1} at the most.")
         if x.shape[-1] > MOST_FEATURES:
             raise UserError(f"{where}: x_{part} has {x.shape[-1]} features a sample; {MOST_FEATURES} are the most.")
-        checked[f"x_{part}"] = _layout(x, f"{where}: x_{part}")
+        checked[f"x_{part}"] = _layout(x, f"{where}: x_{part}", layout)
         checked[f"y_{part}"] = y.astype(np.int64)
     if checked["x_train"].shape[1:] != checked["x_test"].shape[1:]:
         raise UserError(
@@ -113,10 +120,10 @@ def check(arrays: Mapping[str, npt.NDArray[np.generic]], where: str) -> Arrays:
     return checked
 
 
-def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
+def _layout(x: npt.NDArray[np.generic], where: str, layout: Layout) -> npt.NDArray[np.generic]:
     if x.ndim == 3:
         x = x[..., None]
-    elif x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3):
+    elif x.ndim == 4 and layout == "guess" and _channels_first(x.shape, where):
         x = x.transpose(0, 2, 3, 1)
     elif x.ndim not in (2, 4):
         raise UserError(
@@ -131,19 +138,40 @@ def _layout(x: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
     return numbers
 
 
+def _channels_first(shape: tuple[int, ...], where: str) -> bool:
+    """Are these images (n, channels, height, width)? Where that cannot be told they are refused, not guessed."""
+    _, first, middle, last = shape
+    usual = [side in (1, 3) for side in (first, last)]
+    if usual[0] != usual[1]:
+        return usual[0]
+    fewest = [first < min(middle, last), last < min(first, middle)]
+    if fewest[0] != fewest[1] and not any(usual):
+        return fewest[0]
+    raise UserError(
+        f"{where} has shape {shape}, of which nobody can tell where the channels are; make grey images (n, height, "
+        "width) and others with 3 channels, or load them in Python: rebafl.from_arrays(…, layout='channels-last')."
+    )
+
+
 def from_arrays(
     name: str,
     arrays: Mapping[str, npt.NDArray[np.generic]],
     classes: Sequence[str] | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    clients: npt.NDArray[np.generic] | None = None,
+    layout: Layout = "guess",
 ) -> Data:
     """A data set from `x_train`, `y_train`, `x_test` and `y_test`, with the names of its classes if there are any.
 
     Images are (n, height, width[, channels]), bytes or numbers; vectors are (n, features). Where no normalisation,
-    `mean` and `std` by channel or feature, is given, that of the training inputs is used.
+    `mean` and `std` by channel or feature, is given, that of the training inputs is used. Texts become hashed bags of
+    words. `clients` says whose each training sample is, by a number or a name.
     """
-    checked = check(arrays, name)
+    if all(is_text(arrays.get(key)) for key in ("x_train", "x_test")):
+        arrays = {**arrays, **{key: hashed_words(arrays[key]) for key in ("x_train", "x_test")}}
+        mean, std = (0.0,), (1.0,)
+    checked = check(arrays, name, layout)
     count = 1 + int(max(checked["y_train"].max(), checked["y_test"].max()))
     names = tuple(map(str, classes or range(count)))
     if twice := [one for one, times in Counter(names).items() if times > 1]:
@@ -160,7 +188,23 @@ def from_arrays(
     shape = (size[2], size[0], size[1]) if len(size) == 3 else size
     pixels = tensors["x_train"].dtype == torch.uint8
     inputs = Inputs(classes=names, shape=shape, mean=tuple(mean), std=tuple(std), pixels=pixels)
-    return Data(name=name, inputs=inputs, **tensors)
+    return Data(
+        name=name, inputs=inputs, client_train=_client_numbers(clients, len(checked["y_train"]), name), **tensors
+    )
+
+
+def _client_numbers(clients: npt.NDArray[np.generic] | None, samples: int, where: str) -> Tensor | None:
+    """Clients counted from 0, in the order of their numbers or names."""
+    if clients is None:
+        return None
+    if clients.shape != (samples,) or clients.dtype.kind not in "uiUSO":
+        raise UserError(
+            f"{where}: the clients must be one whole number or name for each of the {samples} training samples, not "
+            f"{clients.dtype} of shape {clients.shape}."
+        )
+    if clients.dtype.kind == "O":
+        clients = clients.astype(str)
+    return torch.from_numpy(np.unique(clients, return_inverse=True)[1].astype(np.int64))
 
 
 def _moments(x: npt.NDArray[np.generic]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""What can any engine be asked to do, and from what? Train one client, or score one chunk of the test set."""
+"""What can any engine be asked to do, and from what? Train or tune one client, or score one chunk of the test set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..algorithms.aggregate import Upload
 from ..algorithms.interface import Sent
 from ..base.tensors import Tensors
 from ..training.evaluate import Score, ScoredPart
+from ..training.personal import Recall
 
 
 @dataclass(frozen=True)
@@ -36,5 +37,9 @@ class Engine(Protocol):
     def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]: ...
 
     def score(self, weights: Tensors, part: ScoredPart = "test") -> Score: ...
+
+    def tune(self, weights: Tensors, round: int, clients: Sequence[int], epochs: int) -> Iterable[tuple[int, Recall]]:
+        """How well each client's own classes are known after it has fine-tuned the weights; without those that fail."""
+        ...
 
     def close(self) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..algorithms.aggregate import Upload
@@ -13,6 +14,7 @@ from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
+from ..training.personal import Recall, tuned_recall
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -40,6 +42,11 @@ class InProcess:
             return total([score_chunk(self.net, data, number, part) for number in range(chunks(data, part))])
         except Exception as error:
             raise UserError(f"The model cannot be scored ({failure(error)}).") from error
+
+    def tune(self, weights: Tensors, round: int, clients: Sequence[int], epochs: int) -> Iterable[tuple[int, Recall]]:
+        for client in clients:
+            with suppress(Exception):  # one failed client must not stop the others
+                yield client, tuned_recall(self.work, self.net, weights, client, round, epochs)
 
     def close(self) -> None:
         """There is nothing to close."""

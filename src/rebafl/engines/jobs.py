@@ -18,6 +18,7 @@ from ..base.words import failure, traceback_of
 from ..models.contract import load_weights
 from ..training.client_work import Work
 from ..training.evaluate import Score, ScoredPart, chunks, score_chunk, total
+from ..training.personal import Recall, tuned_recall
 from ..training.resources import keep_memory
 from .engine import Outcome, StateOf
 
@@ -53,7 +54,13 @@ class Runner:
     def do(self, message: bytes) -> bytes:
         try:
             groups, note = unpack(message)
-            return self._score(note) if note["do"] == "score" else self._train(groups, note)
+            match note["do"]:
+                case "score":
+                    return self._score(note)
+                case "tune":
+                    return self._tune(note)
+                case _:
+                    return self._train(groups, note)
         except Exception as error:  # one failed client must not stop the others
             return failed(failure(error), traceback_of(error))
 
@@ -61,6 +68,11 @@ class Runner:
         load_weights(self.net, self.sent.weights)
         scores = [(number, score_chunk(self.net, self.work.data, number, note["part"])) for number in note["chunks"]]
         return pack({}, {"scores": [(number, s.correct, s.total, s.loss) for number, s in scores]})
+
+    def _tune(self, note: Mapping[str, Any]) -> bytes:
+        client, round, epochs = note["client"], note["round"], note["epochs"]
+        recall = tuned_recall(self.work, self.net, self.sent.weights, client, round, epochs)
+        return pack({}, {"recall": list(recall)})
 
     def _train(self, groups: Mapping[str, Tensors], note: Mapping[str, Any]) -> bytes:
         state = None if note["new"] else groups.get("state", {})
@@ -111,6 +123,13 @@ class RemoteEngine(ABC):
             scores |= {number: Score(tuple(c), tuple(t), loss) for number, c, t, loss in note["scores"]}
         return total([scores[number] for number in range(count)])
 
+    def tune(self, weights: Tensors, round: int, clients: Sequence[int], epochs: int) -> Iterable[tuple[int, Recall]]:
+        self.announce(pack({"weights": weights}))
+        jobs = (Job(_tune_message(client, round, epochs), client) for client in clients)
+        for job, (_, note) in self.run(jobs):
+            if "failure" not in note:
+                yield job.client, note["recall"]
+
 
 def _train_message(client: int, round: int, state_of: StateOf) -> Callable[[], bytes]:
     def message() -> bytes:
@@ -118,6 +137,10 @@ def _train_message(client: int, round: int, state_of: StateOf) -> Callable[[], b
         return pack({"state": state or {}}, {"do": "train", "client": client, "round": round, "new": state is None})
 
     return message
+
+
+def _tune_message(client: int, round: int, epochs: int) -> Callable[[], bytes]:
+    return lambda: pack({}, {"do": "tune", "client": client, "round": round, "epochs": epochs})
 
 
 def _score_message(numbers: range, part: ScoredPart) -> Callable[[], bytes]:

@@ -1,6 +1,9 @@
-"""Which networks come with the package? The paper's two CNNs, and a small one for inputs of any shape."""
+"""Which networks come with the package? The paper's two CNNs, and two small ones for inputs of any shape."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -52,15 +55,31 @@ class CifarCNN(Classifier):
 
 
 class MLP(Classifier):
-    """One hidden layer of 128, for inputs of any shape."""
+    """Hidden layers, by default one of 128, for inputs of any shape."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (128,)) -> None:
+        super().__init__()
+        first, *others = hidden
+        self.hidden = nn.Linear(int(torch.Size(shape).numel()), first)
+        self.further = nn.ModuleList(nn.Linear(*widths) for widths in pairwise([first, *others]))
+        self.head = nn.Linear(hidden[-1], classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        x = F.leaky_relu(self.hidden(x.flatten(1)))
+        for layer in self.further:
+            x = F.leaky_relu(layer(x))
+        return x
+
+
+class LinearModel(Classifier):
+    """Logistic regression on the inputs themselves, such as hashed bags of words."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(int(torch.Size(shape).numel()), 128)
-        self.head = nn.Linear(128, classes)
+        self.head = nn.Linear(int(torch.Size(shape).numel()), classes)
 
     def features(self, x: Tensor) -> Tensor:
-        return F.leaky_relu(self.hidden(x.flatten(1)))
+        return x.flatten(1)
 
 
 def _pooled(conv: nn.Conv2d, x: Tensor) -> Tensor:

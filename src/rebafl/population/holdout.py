@@ -27,10 +27,12 @@ def held_out(labels: Indices, classes: int, share: float, seed: int) -> Indices:
     return held
 
 
-def split_rest(partition: Partition, labels: Indices, classes: int, seed: int, held: Indices) -> Split:
+def split_rest(
+    partition: Partition, labels: Indices, classes: int, seed: int, held: Indices, owners: Indices | None = None
+) -> Split:
     """Who holds what of the samples that were not held out, as positions in all of the training data."""
     if partition.by_position:
-        return _without(split_by(partition, labels, classes, seed), held)
+        return _without(split_by(partition, labels, classes, seed, owners), held)
     rest = np.delete(np.arange(len(labels)), held)
     split = split_by(partition, labels[rest], classes, seed)
     return Split(split.clients, classes, labels, lambda client: rest[split.indices(client)])

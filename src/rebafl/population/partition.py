@@ -196,15 +196,49 @@ class File(Partition):
         return _fixed(pieces, labels, classes)
 
 
+@parameters
+class Natural(Partition):
+    """The data say whose each sample is: a column of `hf:` data, `client_train` in an `.npz`, folders of clients."""
+
+    name = "natural"
+    by_position = True
+    clients: Annotated[
+        int, Field(ge=0, le=10_000_000, description="how many of the clients, the first ones; 0: all")
+    ] = 0
+    column: Annotated[
+        str, Field(description="the column, or array, that says whose a sample is; found if not given")
+    ] = ""
+
+    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+        raise UserError(
+            "partition = 'natural': these data do not say whose each sample is; an .npz says it by an array "
+            "client_train, a folder by clients/CLIENT/CLASS, hf: data by a column (partition.column)."
+        )
+
+    def split_owned(self, owners: Indices, labels: Indices, classes: int) -> Split:
+        """`owners` are the clients' numbers, one for each sample."""
+        there = int(owners.max()) + 1
+        if self.clients > there:
+            raise UserError(f"partition.clients = {self.clients}: the data are those of {there} clients; take fewer.")
+        order = np.argsort(owners, kind="stable")
+        pieces = np.split(order, np.cumsum(np.bincount(owners))[:-1])
+        return _fixed(pieces[: self.clients or there], labels, classes)
+
+
 KINDS: Kinds[type[Partition]] = Kinds(
     "partition",
-    {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, File)},
+    {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, File, Natural)},
     no_subclass(Partition),
 )
 
 
-def split_by(partition: Partition, labels: Indices, classes: int, seed: int) -> Split:
-    """Who holds what, by this partition; what one that is own code gives back is looked at."""
+def split_by(partition: Partition, labels: Indices, classes: int, seed: int, owners: Indices | None = None) -> Split:
+    """Who holds what, by this partition; what one that is own code gives back is looked at.
+
+    `owners` says whose each sample is, where the data do.
+    """
+    if isinstance(partition, Natural) and owners is not None:
+        return partition.split_owned(owners, labels, classes)
     if type(partition) in KINDS.values():
         return partition.split(labels, classes, seed)
     what = f"partition: split() of {address_of(type(partition))}"

@@ -170,7 +170,7 @@ def _attacked(record: Record, plan: Plan, data: Data | None) -> dict[str, Any]:
     handed = exposure(replay.lines, stage.shared_table, stage.least_holders, stage.memory) if stage.shares else None
     lines = replay.lines
     return {
-        "accuracy": last_ten([line.accuracy for line in lines]),
+        "accuracy": last_ten([line.accuracy for line in lines if not line.scored]),
         "epsilon": lines[-1].epsilon,
         "non_members": seen.non_members * len(stage.pools),
         "chance_of_linking": fmean([row["chance"] for row in links.values()]) if links else None,

@@ -29,6 +29,16 @@ NOT_USED = {
     "no update": "No update: rounds that left the model unchanged.",
     "discarded": "Discarded: rounds of these whose new model could not be right.",
 }
+OWN = "Clients: accuracy on test samples like a client's own, over all clients, when it was measured last."
+TUNED = "Tuned: the same after local fine-tuning."
+FOR_CLIENTS = {
+    "mean": ("clients'\nmean", OWN),
+    "worst_tenth": ("clients'\nworst 10%", OWN),
+    "spread": ("clients'\nspread", OWN),
+    "tuned_mean": ("tuned\nmean", TUNED),
+    "tuned_worst_tenth": ("tuned\nworst 10%", TUNED),
+    "tuned_spread": ("tuned\nspread", TUNED),
+}
 NAMES = {"best": "best", "last": "last", "last10": "last 10", "second_half": "second half", "swing": "swing"}
 """Of `measures.OF_ACCURACY`, for people."""
 
@@ -61,8 +71,7 @@ def comparison_table(groups: Sequence[Group], to: float | None = None) -> Table:
 
 def _columns(groups: Sequence[Group], to: float | None) -> list[Column]:
     seeds = any(len(group.runs) > 1 for group in groups)
-    lengths = [len(run.rounds) for group in groups for run in group.runs]
-    tail = measures.tail_name(*lengths)
+    tail = measures.tail_name(*(len(run.scored) for group in groups for run in group.runs))
     columns = [Column("rounds", lambda group: str(max(len(run.rounds) for run in group.runs)))]
     columns += [Column("best", _mean("best")), Column("last", _mean("last"))]
     if seeds:
@@ -73,7 +82,7 @@ def _columns(groups: Sequence[Group], to: float | None) -> list[Column]:
         columns += [Column(tail, lambda group: f"{_mean('last10_mean')(group)} ± {_within(group)}", text)]
     columns += [Column("second\nhalf", _mean("second_half")), Column("swing", _mean("swing"))]
     columns += [Column("loss", _mean("loss", ".3f")), Column("worst\nclass", _mean("worst_class_recall"))]
-    columns += _price(to) if to is not None else []
+    columns += _over_clients(groups) + (_price(to) if to is not None else [])
     troubles = [title for title in NOT_USED if any(title in group.tally.words() for group in groups)]
     return columns + [Column(title, _trouble(title), NOT_USED[title]) for title in troubles]
 
@@ -93,6 +102,14 @@ def _within(group: Group) -> str:
 
 def _trouble(title: str) -> Callable[[Group], str]:
     return lambda group: group.tally.words().get(title, "")
+
+
+def _over_clients(groups: Sequence[Group]) -> list[Column]:
+    """How good the model is for each client, if any run measured it."""
+    known = {name for group in groups for run in group.runs for name in run.over_clients}
+    return [
+        Column(title, _mean(f"clients_{name}"), note) for name, (title, note) in FOR_CLIENTS.items() if name in known
+    ]
 
 
 def _price(to: float) -> list[Column]:

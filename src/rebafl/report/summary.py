@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,9 +48,19 @@ class Run:
     def tally(self) -> Tally:
         return tally(self.rounds)
 
+    @property
+    def scored(self) -> list[float]:
+        """The accuracies that were measured: of all rounds, unless only some were scored."""
+        return measures.scored(self.accuracy, self.config.get("evaluate", {}).get("every", 1))
+
+    @property
+    def over_clients(self) -> Mapping[str, float]:
+        """How good the model was for clients when that was measured last; empty if it was not."""
+        return next((line.over_clients for line in reversed(self.rounds) if line.over_clients), {})
+
     def measure(self, name: str) -> float:
         """One of `measures.OF_ACCURACY`."""
-        return measures.OF_ACCURACY[name](self.accuracy)
+        return measures.OF_ACCURACY[name](self.scored)
 
     @property
     def seed(self) -> tuple[object, ...]:
@@ -67,20 +77,21 @@ class Run:
         return Reached(rounds, sent, round(sum(line.seconds for line in lines), 3))
 
     def summary(self) -> dict[str, float | int | None]:
-        accuracy, last = self.accuracy, self.rounds[-1]
+        accuracy, scored, last = self.accuracy, self.scored, self.rounds[-1]
         return {
             "rounds": len(self.rounds),
             "best": measures.best(accuracy),
             "best_round": measures.best_round(accuracy),
             "last": measures.last(accuracy),
-            "last10_mean": measures.last_ten(accuracy),
-            "last10_std": measures.last_ten_std(accuracy),
-            "second_half": measures.second_half(accuracy),
-            "swing": measures.swing(accuracy),
+            "last10_mean": measures.last_ten(scored),
+            "last10_std": measures.last_ten_std(scored),
+            "second_half": measures.second_half(scored),
+            "swing": measures.swing(scored),
             "loss": last.loss,
             "worst_class_recall": min(r for r in last.recall if r is not None),
             "seconds": round(sum(line.seconds for line in self.rounds), 3),
             **asdict(self.tally),
+            **{f"clients_{name}": value for name, value in self.over_clients.items()},
         }
 
 
@@ -97,7 +108,7 @@ class Group:
 
     def over_seeds(self, name: str) -> tuple[float, float]:
         """Mean and standard deviation over seeds of one entry of the runs' summaries."""
-        found = [run.summary()[name] for run in self.runs]
+        found = [run.summary().get(name) for run in self.runs]
         values = [math.nan if value is None else float(value) for value in found]
         return fmean(values), stdev(values) if len(values) > 1 else math.nan
 

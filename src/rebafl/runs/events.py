@@ -63,6 +63,11 @@ class RoundLine:
     """All clients that were not connected when the round began, chosen or not; a simulation has none."""
     masked: Mapping[str, int] = field(default_factory=dict)
     """How many clients took part in each stage of a masked round of a federation, and how many had to."""
+    scored: int = 0
+    """The round whose model the scores are of, where that is an earlier one; 0: this round's."""
+    over_clients: Mapping[str, float] = field(default_factory=dict)
+    """Accuracies of all clients on test samples like their own, as mean, worst tenth and spread; `tuned_…`: after
+    local fine-tuning."""
     validation_accuracy: float | None = None
     validation_loss: float | None = None
     """Of the model on the part of the training data that was held out; None if there is none."""
@@ -101,6 +106,8 @@ class RoundLine:
             **({"epsilon": self.epsilon, "noise_source": self.noise_source} if self.noise_source else {}),
             **{name: list(getattr(self, name)) for name in RARE_LISTS if getattr(self, name)},
             **({"masked": dict(self.masked)} if self.masked else {}),
+            **({"scored": self.scored} if self.scored else {}),
+            **({"over_clients": dict(self.over_clients)} if self.over_clients else {}),
             "accuracy": self.accuracy,
             "loss": self.loss,
             "recall": list(self.recall),

@@ -19,11 +19,12 @@ from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
 from ..base.words import Say
+from ..data import with_side
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
 from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
-from ..population.partition import Indices, Split, pooled, split_by
+from ..population.partition import Indices, Natural, Split, pooled, split_by
 from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
@@ -101,19 +102,26 @@ def split_data(
     settings: Settings, data: datasets.Data | None = None, say: Say = print
 ) -> tuple[datasets.Data, Split, tuple[str, ...]]:
     """The data, who holds what of them, and what to warn of."""
-    data, split = split_of(settings, data or datasets.load(settings.dataset, say))
+    data, split = split_of(settings, with_side(data, settings.resize) if data else load_data(settings, say))
     return data, split, _warnings(data, split)
+
+
+def load_data(settings: Settings, say: Say, dataset: str = "") -> datasets.Data:
+    """The data of a run, or others that are to be read as they are."""
+    column = settings.partition.column if isinstance(settings.partition, Natural) else ""
+    return datasets.load(dataset or settings.dataset, say, settings.resize, column)
 
 
 def split_of(settings: Settings, data: datasets.Data) -> tuple[datasets.Data, Split]:
     """Who holds what, after the validation part, if one is wanted, was taken away: the same for whoever asks."""
     labels, classes, seed = data.y_train.numpy(), len(data.classes), settings.seed_of("split")
+    owners = None if data.client_train is None else data.client_train.numpy()
     if settings.validation:
         held = held_out(labels, classes, settings.validation, seed)
         data = replace(data, validation=torch.from_numpy(held))
-        split = split_rest(settings.partition, labels, classes, seed, held)
+        split = split_rest(settings.partition, labels, classes, seed, held, owners)
     else:
-        split = split_by(settings.partition, labels, classes, seed)
+        split = split_by(settings.partition, labels, classes, seed, owners)
     return data, pooled(split) if settings.algorithm.pooled else split
 
 
@@ -162,6 +170,11 @@ def prepare(
     net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")
+    if not any(p.requires_grad and algorithm.trains(part_of(name)) for name, p in net.named_parameters()):
+        raise UserError(
+            f"{algorithm.name} trains a part of the model in which model {settings.model.kind!r} has nothing to train; "
+            "take another model."
+        )
     with torch.no_grad():
         features = net.features(data.inputs(data.x_train[:1])).shape[1]
     experiment = Experiment(

@@ -62,6 +62,24 @@ def rounds_to(accuracy: Sequence[float], percent: float) -> int | None:
     return next((number for number, value in enumerate(accuracy, 1) if value >= percent), None)
 
 
+def scored(accuracy: Sequence[float], every: int) -> list[float]:
+    """Of a run that is scored every so many rounds, and in the first: only what was measured, not what was carried on.
+
+    The other measures are taken of these.
+    """
+    return [value for number, value in enumerate(accuracy, 1) if is_scored(number, every)]
+
+
+def is_scored(round: int, every: int) -> bool:
+    return round == 1 or round % every == 0
+
+
+def over_clients(accuracy: Sequence[float]) -> dict[str, float]:
+    """Of accuracies of all clients: the mean, the mean of the worst tenth (at least one client), the std."""
+    worst = sorted(accuracy)[: -(-len(accuracy) // 10)]
+    return {"mean": fmean(accuracy), "worst_tenth": fmean(worst), "spread": pstdev(accuracy)}
+
+
 OF_ACCURACY: dict[str, Callable[[Sequence[float]], float]] = {
     "best": best,
     "last": last,

@@ -15,17 +15,18 @@ from functools import cache
 
 from torch import Tensor
 
-from ..algorithms.aggregate import Upload, mismatch, refusal, unlike
-from ..algorithms.hooks import SEE, checked_tensors, checked_weights
-from ..algorithms.interface import Algorithm, Sent, Server
+from ..algorithms.aggregate import Upload, mismatch, not_finite, refusal, unlike
+from ..algorithms.hooks import SEE, checked_tensors
+from ..algorithms.interface import Sent, Server
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.config import Plain
+from ..base.errors import UserError
 from ..base.tensors import Tensors, size
 from ..engines import Engine, Outcome
 from ..population.participation import Roster
 from ..secagg.abort import Abort
 from ..secagg.fixed_point import Vector
-from ..training.evaluate import Score, diversity, total
+from ..training.evaluate import diversity
 from .accountant import accountant_of
 from .aggregation import NextServer, next_server, next_server_by_sum
 from .events import RoundLine
@@ -34,6 +35,7 @@ from .holdings import noted
 from .progress import ProgressFile
 from .prototypes import keep_prototypes
 from .record import Record
+from .scores import Scores, carried_on, over_clients, scores_of
 from .spool import Spool
 from .summed import Summed
 
@@ -107,9 +109,13 @@ class Run:
         self.checks = replace(checks, samples=most, fewest=protect.fewest_samples)
         self.averages = experiment.averages(server, checks.samples) if protect.secagg else None
         self.accountant = accountant_of(protect)
+        if not knows_split and experiment.settings.evaluate.clients != "none":
+            raise UserError("evaluate.clients needs a simulation: the server of a federation has no client's data.")
+        lines = record.rounds() if record.begun else []
+        self.last = lines[-1] if lines else None
         self.sent_by: Counter[int] = Counter()  # noisy uploads by client; one that was lost may have been seen
-        if self.accountant and record.begun:
-            for line in record.rounds():
+        if self.accountant:
+            for line in lines:
                 self.sent_by.update(line.active)
 
     def roster(self) -> Roster:
@@ -227,14 +233,9 @@ class Round:
         `failed` says why there is nothing to aggregate although clients took part.
         """
         self.progress.say("scoring")
-        engine, algorithm = self.run.engine, self.experiment.settings.algorithm
         server, hidden, discarded = (self.server, [], failed) if failed else self._aggregated(len(who.trains))
-        held_out = self.experiment.work.data.validation is not None
-        scores = _scores(engine, algorithm, server, held_out)
-        if server is not self.server:
-            before = cache(lambda: _scores(engine, algorithm, self.server, held_out))  # seldom needed
-            if discarded := self.checks.unusable(scores.loss, lambda: before().loss):
-                server, scores = self.server, before()
+        server, wrong, scores = self._scored(server)
+        discarded = wrong or discarded
         line = RoundLine(
             round=self.number,
             active=who.trains,
@@ -244,9 +245,6 @@ class Round:
             diversity=self._diversity(),
             bytes_up=len(who.trains) * (self.sum.bytes if self.sum else self.expected.bytes),
             bytes_down=len(who.trains) * (size(self.sent.weights) + size(self.sent.extra)),
-            accuracy=scores.accuracy,
-            loss=scores.loss,
-            recall=scores.recall,
             seconds=round(time.perf_counter() - self.began, 3),
             missing=absence.missing,
             late=absence.late,
@@ -254,12 +252,10 @@ class Round:
             disconnected=absence.disconnected,
             restarted=restarted,
             discarded=discarded,
-            other_accuracies=scores.others,
             hidden=hidden,
             masked=self.stages,
             unshared=self.sent.unshared,
-            validation_accuracy=scores.validation.accuracy if scores.validation else None,
-            validation_loss=scores.validation.mean_loss if scores.validation else None,
+            **scores,
             **self._privacy(who),
         )
         if self.run.holdings.learn(self.uploads):
@@ -267,9 +263,40 @@ class Round:
         if self.experiment.settings.keep_prototypes:
             keep_prototypes(self.record.path, self.number, server)
         self.record.commit(line, {"weights": server.weights, "state": server.state}, keep_states=line.updated)
-        self.run.server = server
+        self.run.server, self.run.last = server, line
         self.run.sent_by.update(who.trains if self.run.accountant else ())
         return line
+
+    def _scored(self, server: Server) -> tuple[Server, str, Plain]:
+        """The new server, or the old one and why the new cannot be right; and what the record says of its scores."""
+        settings, last = self.experiment.settings, self.run.last
+        if last is not None and not settings.evaluate.is_due(self.number):
+            wrong = "" if server is self.server else not_finite(server.weights) or ""
+            return self.server if wrong else server, wrong, carried_on(last)
+        engine, wrong = self.run.engine, ""
+        held_out = self.experiment.work.data.validation is not None
+        scores = scores_of(engine, settings.algorithm, server, held_out)
+        if server is not self.server:
+            before = cache(lambda: scores_of(engine, settings.algorithm, self.server, held_out))  # seldom needed
+            if wrong := self.checks.unusable(scores.loss, lambda: before().loss):
+                server, scores = self.server, before()
+        return server, wrong, {**scores.plain(), **self._over_clients(server, scores)}
+
+    def _over_clients(self, server: Server, scores: Scores) -> Plain:
+        """How good the model is for each client, if that is to be measured in this round."""
+        evaluate = self.experiment.settings.evaluate
+        if not evaluate.clients_due(self.number):
+            return {}
+        engine, split = self.run.engine, self.experiment.work.split
+        models = self.experiment.settings.algorithm.scored(server)
+        if len(models) > 1:  # each client has its own, and there is none to fine-tune
+            recalls = {client: engine.score(model).recall for client, model in enumerate(models)}
+            return {"over_clients": over_clients(split, recalls)}
+        found = over_clients(split, dict.fromkeys(range(split.clients), scores.recall))
+        if evaluate.clients == "tuned":
+            tuned = dict(engine.tune(models[0], self.number, range(split.clients), evaluate.epochs))
+            found |= {f"tuned_{name}": value for name, value in over_clients(split, tuned).items()}
+        return {"over_clients": found}
 
     def _aggregated(self, asked: int) -> NextServer:
         """The next server, the classes whose prototypes it does not pass on, and why it is the old one if it is."""
@@ -289,29 +316,3 @@ class Round:
     def _diversity(self) -> float | None:
         changes = [upload.change for upload in self.uploads]
         return diversity(changes, [n for n in changes[0] if n in self.experiment.parameters]) if changes else None
-
-
-@dataclass(frozen=True)
-class Scores:
-    """How good a server is on the whole test set; `others` are accuracies of other weights, by name.
-
-    `validation` is its score on the part of the training data that was held out, if one was.
-    """
-
-    accuracy: float
-    loss: float
-    recall: Sequence[float | None]
-    others: Mapping[str, float]
-    validation: Score | None
-
-
-def _scores(engine: Engine, algorithm: Algorithm, server: Server, held_out: bool) -> Scores:
-    hook = "evaluated" if type(algorithm).scored is Algorithm.scored else "scored"
-    counted = [checked_weights(algorithm, hook, model, server.weights) for model in algorithm.scored(server)]
-    score = total([engine.score(model) for model in counted])
-    others = {}
-    for name, weights in algorithm.also_evaluated(server).items():
-        checked = checked_weights(algorithm, "also_evaluated", weights, server.weights)
-        others[name] = engine.score(checked).accuracy
-    validation = total([engine.score(model, "validation") for model in counted]) if held_out else None
-    return Scores(score.accuracy, score.mean_loss, score.recall, others, validation)

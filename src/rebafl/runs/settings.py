@@ -35,6 +35,7 @@ from ..training import attacks
 from ..training.attacks import Attack, NoAttack
 from ..training.protections import Protections
 from .early_stop import EarlyStop
+from .scoring import Evaluate
 
 KEPT_APART = ("rounds", "workers", "engine", "keep_prototypes", "log", "stop")
 """Settings that do not change what a round computes, so that a run may be resumed under others."""
@@ -109,6 +110,11 @@ class Settings:
         Field(description="where else rounds are written: tensorboard, mlflow, wandb, with commas between"),
         Added(before=""),
     ] = ""
+    resize: Annotated[
+        int,
+        Field(ge=0, le=4096, description="pixels a side that images are brought to; 0: they stay as they are"),
+        Added(before=0),
+    ] = 0
     validation: Annotated[
         float,
         Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
@@ -125,6 +131,7 @@ class Settings:
     attack: Annotated[Attack, Added(before=NoAttack())] = NoAttack()
     stop: Annotated[EarlyStop, Added(before=EarlyStop())] = EarlyStop()
     seeds: Annotated[Seeds, Added(before=Seeds())] = Seeds()
+    evaluate: Annotated[Evaluate, Added(before=Evaluate())] = Evaluate()
 
     def seed_of(self, part: Chance) -> int:
         """The seed that a part of what is random follows from."""
@@ -158,7 +165,8 @@ class Settings:
     def label(self) -> str:
         """A directory name that says what this is and differs when the settings do."""
         own = re.fullmatch(r"[\w.]+:(\w+)", self.dataset)
-        data = own[1] if own else Path(self.dataset).stem
+        path = self.dataset.partition("?")[0] if self.dataset.startswith("hf:") else self.dataset
+        data = own[1] if own else Path(path).stem
         return f"{data}-{self.algorithm.name}-seed{self.seed}-{self.digest[:6]}"
 
 

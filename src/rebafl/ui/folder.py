@@ -13,6 +13,7 @@ from ..runs import measures
 from ..runs.checkpoint import MANIFEST
 from ..runs.record import CONFIG, Record
 from ..runs.settings import flatten
+from ..runs.tags import read_tags
 from .run_view import seconds_left, state_of
 from .scan import CURVES, Scan
 
@@ -88,7 +89,7 @@ class Folder:
         try:
             config, scan = self.config(name), self.scan(name)
             accuracy, rounds = list(scan.curves["accuracy"]), int(config["rounds"])
-            state = state_of(path, scan.rounds, rounds)
+            state, every = state_of(path, scan.rounds, rounds), int(config.get("evaluate.every", 1))
             return {
                 "name": name,
                 "state": state,
@@ -97,7 +98,9 @@ class Folder:
                 "left": seconds_left(state, scan.curves["seconds"], rounds),
                 "best": measures.best(accuracy) if accuracy else None,
                 "last": accuracy[-1] if accuracy else None,
-                "second_half": measures.second_half(accuracy) if accuracy else None,
+                "second_half": measures.second_half(measures.scored(accuracy, every)) if accuracy else None,
+                "time": round(math.fsum(scan.curves["seconds"]), 3),
+                "tags": read_tags(path),
                 "changed": (path / "checkpoint" / MANIFEST).stat().st_mtime,
                 "problem": "",
                 "settings": config,
@@ -106,6 +109,7 @@ class Folder:
             }
         except (UserError, OSError, KeyError, ValueError) as error:
             empty = dict.fromkeys(("left", "best", "last", "second_half"))
+            empty |= {"time": 0.0, "tags": read_tags(path)}
             about = {"name": name, "state": "damaged", "done": 0, "rounds": 0, "changed": 0.0, "problem": str(error)}
             return {**about, **empty, "settings": {}, "group": name, "label": ""}
 

@@ -144,13 +144,14 @@ class RunView:
         accuracy = [line.accuracy for line in self.lines]
         if not accuracy:
             return None
+        scored = measures.scored(accuracy, flatten(self.config).get("evaluate.every", 1))
         return {
             "best": measures.best(accuracy),
             "best_round": measures.best_round(accuracy),
             "last": accuracy[-1],
-            "last_ten": measures.last_ten(accuracy),
-            "last_ten_name": measures.tail_name(len(accuracy)),
-            "second_half": measures.second_half(accuracy),
+            "last_ten": measures.last_ten(scored),
+            "last_ten_name": measures.tail_name(len(scored)),
+            "second_half": measures.second_half(scored),
         }
 
     def details(self) -> Plain:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import UserError
 from ..flower_changes import ControlApi, control_api
@@ -51,14 +52,25 @@ def register(link: Link, allowed: Mapping[int, bytes]) -> None:
         )
 
 
+def registered_keys(link: Link) -> set[bytes] | None:
+    """The public keys that the SuperLink lets in; None if it does not answer."""
+    nodes = _nodes(link)
+    return None if nodes is None else {bytes(node.public_key) for node in nodes if node.status != "unregistered"}
+
+
 def connected(link: Link, allowed: Mapping[int, bytes]) -> dict[int, bool] | None:
     """Client number -> does its node answer the SuperLink? None if the SuperLink itself does not."""
+    if (nodes := _nodes(link)) is None:
+        return None
+    online = {bytes(node.public_key) for node in nodes if node.status == "online"}
+    return {number: key in online for number, key in allowed.items()}
+
+
+def _nodes(link: Link) -> list[Any] | None:
     import httpx  # comes with Flower
 
     try:
         with link.control() as control:
-            nodes = control.nodes()
+            return control.nodes()
     except (httpx.HTTPError, UserError):
         return None
-    online = {bytes(node.public_key) for node in nodes if node.status == "online"}
-    return {number: key in online for number, key in allowed.items()}

@@ -23,6 +23,23 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def make_authority(certificate: Path, key: Path) -> None:
     """A certificate authority for this federation alone: its nodes trust no other."""
     private = ec.generate_private_key(ec.SECP384R1())
+    write_secret(key, _pem(private))
+    _certify_authority(certificate, private)
+
+
+def renew_authority(certificate: Path, key: Path) -> bool:
+    """The same authority for longer, if a certificate of the server would outlast it; was that so?
+
+    What it has signed stays valid, and who trusts its old certificate may do so until that one expires.
+    """
+    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    if read.not_valid_after_utc >= _now() + datetime.timedelta(days=365 * YEARS):
+        return False
+    _certify_authority(certificate, _private_key(key))
+    return True
+
+
+def _certify_authority(certificate: Path, private: ec.EllipticCurvePrivateKey) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl federation")])
     built = (
         _certificate(name, name, private.public_key(), AUTHORITY_YEARS)
@@ -30,8 +47,13 @@ def make_authority(certificate: Path, key: Path) -> None:
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(private, hashes.SHA384())
     )
-    write_secret(key, _pem(private))
     write_whole(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    private = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    return private
 
 
 def make_runtime_certificate(folder: Path) -> None:
@@ -51,8 +73,7 @@ def make_runtime_certificate(folder: Path) -> None:
 def make_server_certificate(authority: Path, authority_key: Path, folder: Path, hosts: Iterable[str]) -> None:
     """`server.crt` and `server.key`, good for the loopback addresses and all `hosts`."""
     issuer = x509.load_pem_x509_certificate(authority.read_bytes())
-    signer = serialization.load_pem_private_key(authority_key.read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    signer = _private_key(authority_key)
     private = ec.generate_private_key(ec.SECP384R1())
     names = [_host(host) for host in dict.fromkeys([*LOOPBACK, *hosts])]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rebafl server")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +33,13 @@ class Plan:
     listen: str
     port: int
     node_ports: tuple[int, ...]
+    removed: tuple[int, ...] = ()
+    """Numbers whose nodes were taken out; new ones may have them."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The nodes there are."""
+        return [number for number in range(self.nodes) if number not in self.removed]
 
     @property
     def address(self) -> str:
@@ -61,16 +68,20 @@ def _fill(folder: Path, plan: Plan) -> None:
     make_authority(folder / "ca.crt", folder / "ca.key")
     server = _machine(folder, "server")
     make_server_certificate(folder / "ca.crt", folder / "ca.key", server, (*plan.hosts, COMPOSE_NAME))
-    allowed = {}
-    for number in range(plan.nodes):
-        allowed[str(number)] = add_machine(folder, plan, number)
+    allowed = {number: add_machine(folder, plan, number) for number in plan.numbers}
     values = {"listen": plan.listen, "port": str(plan.port), "name": "server"}
     _write(server / "environment", "server-environment", values)
     _write(server / "start.sh", "server-start.sh", values)
     _write(server / "rebafl-server.service", "unit.service", values)
+    write_plan(folder, plan, allowed)
+
+
+def write_plan(folder: Path, plan: Plan, allowed: Mapping[int, str]) -> None:
+    """Who is a member, by number and public key, and what follows from that."""
+    lines = {str(number): key for number, key in sorted(allowed.items())}
     for name in machines(plan):  # nodes know each other without the server's help
-        write_whole(folder / name / MEMBERS, write_toml({"clients": allowed}).encode())
-    (folder / "compose.yaml").write_text(_compose(plan), encoding="utf-8")
+        write_whole(folder / name / MEMBERS, write_toml({"clients": lines}).encode())
+    write_whole(folder / "compose.yaml", _compose(plan).encode())
     write_whole(folder / DESCRIPTION, f"{json.dumps(asdict(plan), indent=2)}\n".encode())
 
 
@@ -106,6 +117,7 @@ def read_plan(folder: Path) -> Plan:
             str(values["listen"]),
             int(values["port"]),
             tuple(map(int, values["node_ports"])),
+            tuple(map(int, values.get("removed", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); restore it.") from None
@@ -129,7 +141,7 @@ def _write(path: Path, template: str, values: dict[str, str]) -> None:
 
 def _compose(plan: Plan) -> str:
     services = [_service("server", {"LISTEN": "0.0.0.0"})]
-    services += [_service(f"node-{k}", {"SERVER": f"{COMPOSE_NAME}:{plan.port}"}) for k in range(plan.nodes)]
+    services += [_service(f"node-{k}", {"SERVER": f"{COMPOSE_NAME}:{plan.port}"}) for k in plan.numbers]
     head = files(__package__).joinpath("templates", "compose-head.yaml").read_text(encoding="utf-8")
     return head + "".join(services)
 
@@ -140,4 +152,4 @@ def _service(name: str, environment: dict[str, str]) -> str:
 
 
 def machines(plan: Plan) -> Sequence[str]:
-    return ["server", *(f"node-{number}" for number in range(plan.nodes))]
+    return ["server", *(f"node-{number}" for number in plan.numbers)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ..app.options import read_run_config
 from ..flower_changes import need_flower
 from . import processes
 from .control import Link, connected
-from .layout import DESCRIPTION, NODE_CONFIG, Plan, create, machines, node_config, read_plan
+from .layout import DESCRIPTION, NODE_CONFIG, Plan, create, machines, node_config, read_plan, write_plan
 from .processes import ALIVE, DEAD, LEFT_OVER, Started, free_ports, is_taken, wait_until
 from .submission import (
     COMPONENTS,
@@ -96,7 +96,7 @@ class LocalFederation:
     def number(self, name: str) -> int:
         if name not in machines(self.plan) or name == "server":
             raise UserError(
-                f"There is no node {name.removeprefix('node-')!r}; the nodes are 0 to {self.plan.nodes - 1}."
+                f"There is no node {name.removeprefix('node-')!r}; the nodes are {_listed(self.plan.numbers)}."
             )
         return int(name.removeprefix("node-"))
 
@@ -106,6 +106,18 @@ class LocalFederation:
         if name not in self.running():
             raise UserError(f"{name} is dead already.")
         processes.kill([self.started()[name]])
+
+    def forget(self, name: str) -> None:
+        """Stop a machine that is no longer part of the federation."""
+        started = self.started()
+        if name in started:
+            processes.stop([started[name]])
+            self._write_started({other: process for other, process in started.items() if other != name})
+
+    def write_plan(self, plan: Plan, keys: Mapping[int, str]) -> None:
+        """From now on the federation looks like this."""
+        write_plan(self.folder, plan, keys)
+        self.plan = plan
 
     def down(self) -> int:
         """Stop what was started here and still runs, nothing else. Nodes first, so that they can sign off."""
@@ -150,8 +162,8 @@ class LocalFederation:
 
     def _counts_rule(self) -> str:
         """Does each node hold the part of the data set that has its number? Then the server knows its class counts."""
-        texts = [(self.folder / f"node-{k}" / NODE_CONFIG).read_text(encoding="utf-8") for k in range(self.plan.nodes)]
-        return "split" if all(text.split() == [node_config(k)] for k, text in enumerate(texts)) else "fixed"
+        texts = {k: (self.folder / f"node-{k}" / NODE_CONFIG).read_text(encoding="utf-8") for k in self.plan.numbers}
+        return "split" if all(text.split() == [node_config(k)] for k, text in texts.items()) else "fixed"
 
     def submit(self, config: Plain) -> None:
         """Request a run from a server that was started by its script."""
@@ -187,7 +199,7 @@ class LocalFederation:
                 "process": states.get(f"node-{number}", NOT_HERE),
                 "connected": bool(answering and answering.get(number)),
             }
-            for number in range(self.plan.nodes)
+            for number in self.plan.numbers
         }
         record = Record(self.out)
         lines = record.rounds() if record.begun else []
@@ -219,9 +231,15 @@ def open_or_create(folder: Path, nodes: int) -> LocalFederation:
     federation = LocalFederation(folder)
     if federation.plan.nodes != nodes:
         raise UserError(
-            f"{folder} holds a federation of {federation.plan.nodes} nodes, not {nodes}; choose another --dir."
+            f"{folder} holds a federation of {federation.plan.nodes} nodes, not {nodes}; choose another --dir, or add "
+            "nodes with: rebafl federation add-node"
         )
     return federation
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    whole = list(numbers) == list(range(len(numbers))) and len(numbers) > 1
+    return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
 
 
 def _short(line: RoundLine) -> Plain:

@@ -66,6 +66,7 @@ def numbers(line: RoundLine, classes: Sequence[str]) -> dict[str, float]:
         "clients/answered": len(line.active) - len(line.lost),
         "clients/refused": len(line.refused),
         **{f"{name}_accuracy": value for name, value in line.other_accuracies.items()},
+        **{f"over_clients/{name}": value for name, value in line.over_clients.items()},
         **{f"recall/{name}": value for name, value in zip(_names(classes, len(line.recall)), line.recall, strict=True)},
     }
     return {name: float(value) for name, value in values.items() if value is not None}

@@ -65,7 +65,7 @@ def test_with_a_members_file_a_number_belongs_to_a_key_and_strangers_are_never_a
     keys = [make_key() for _ in range(3)]
     members = tmp_path / "members.toml"
     members.write_text(f'[clients]\n3 = "{keys[0][1]} node"\n1 = "{keys[1][1]}"\n')
-    bound = MembersByKey(read_members(members, CLIENTS))
+    bound = MembersByKey(members, CLIENTS)
     nodes = [connected(11, keys[0][0]), connected(12, keys[1][0]), connected(13, keys[2][0])]
     assert bound.clients(nodes) == {3: 11, 1: 12}
     assert bound.clients([connected(99, keys[0][0])]) == {3: 99}  # registered anew, the same key
@@ -97,7 +97,6 @@ def test_with_a_members_file_a_number_belongs_to_a_key_and_strangers_are_never_a
     [
         ("", "table"),
         ('[clients]\nfour = "x"', "is no client"),
-        (f'[clients]\n4 = "{SOME_KEY}"', "no client 4"),
         ('[clients]\n0 = "ssh-nothing AAAA"', "cannot be read"),
         ("[clients]\n0 = 1", "cannot be read"),
     ],
@@ -107,6 +106,31 @@ def test_a_wrong_members_file_is_one_sentence(tmp_path, text, reason):
     path.write_text(text)
     with pytest.raises(UserError, match=reason):
         read_members(path, CLIENTS)
+
+
+def test_the_members_are_those_that_the_file_names_now(tmp_path, caplog):
+    """A node is added, gets another key, is removed; a file that cannot be read changes nothing."""
+    keys = [make_key() for _ in range(3)]
+    nodes = [connected(11 + number, pem) for number, (pem, _) in enumerate(keys)]
+    path = tmp_path / "members.toml"
+
+    def write(entries):
+        path.write_text("[clients]\n" + "".join(f'{client} = "{keys[key][1]}"\n' for client, key in entries.items()))
+
+    write({0: 0})
+    bound = MembersByKey(path, CLIENTS)
+    assert bound.clients(nodes) == {0: 11}
+    write({0: 0, 1: 1})
+    assert bound.clients(nodes) == {0: 11, 1: 12}
+    write({0: 0, 1: 2, 4: 1})  # a run of four clients has no place for a fifth
+    assert bound.clients(nodes) == {0: 11, 1: 13}
+    assert bound.keys[1] == keys[2][0]
+    assert "Client 4 has a key, but this run is one of 4 clients: it is not asked." in caplog.text
+    path.write_text("[clients")
+    assert bound.clients(nodes) == {0: 11, 1: 13}
+    assert "the members are those of before" in caplog.text
+    write({1: 2})
+    assert bound.clients(nodes) == {1: 13}
 
 
 def test_one_key_cannot_be_two_clients(tmp_path):

@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from flwr.app import Context, RecordDict
 
-from .... import data as datasets
 from ....algorithms.aggregate import Upload
 from ....base.config import build
 from ....base.errors import UserError
 from ....data import Data, Inputs
 from ....population.partition import Indices, Split
 from ....runs.accountant import accountant_of
-from ....runs.experiment import split_of, work_of
+from ....runs.experiment import load_data, split_of, work_of
 from ....runs.settings import Settings
 from ....training.client_work import Work
 from ....training.resources import keep_memory, one_thread
@@ -97,13 +96,13 @@ def _own_data(settings: Settings, context: Context, order: Order, inputs: Inputs
     """The data, and the positions of this node's samples in them."""
     part, path = context.node_config.get(PARTITION_ID), context.node_config.get(DATA)
     if isinstance(path, str) and part is None:
-        data = matched_to_run(datasets.load(path, log.info), inputs)
+        data = matched_to_run(load_data(settings, log.info, path), inputs)
         return data, np.arange(len(data.y_train))
     if type(part) is not int or path is not None:
         raise UserError(f'The node\'s config must hold either {PARTITION_ID}=NUMBER or {DATA}="PATH".')
     if not 0 <= part < settings.partition.clients:
         raise UserError(f"{PARTITION_ID}={part}: there are {settings.partition.clients} parts, counted from 0.")
-    data = datasets.load(settings.dataset, log.info)
+    data = load_data(settings, log.info)
     if data.digest != order.data:
         raise UserError(f"{settings.dataset} on this node holds other data than on the server; make them the same.")
     data, split = split_of(settings, data)

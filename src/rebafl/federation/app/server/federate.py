@@ -41,14 +41,13 @@ from ....runs.summed import check_enough
 from ....secagg.abort import Abort
 from ....training.resources import one_thread
 from ..masking import Call
-from ..member_keys import read_keys
 from ..options import Options
 from ..records import Malformed, Order, failure_of, read_classes, read_reply, shown, to_json
 from .ask import Answers, ask, introductions, message_to, wait_for_clients
 from .class_counts import FIRST_COUNTS, ClassCounts
 from .fetch import Limit
 from .masked_round import MaskedRound
-from .members import CLAIMS, Members, MembersByClaim, MembersByKey, read_members
+from .members import CLAIMS, Members, MembersByClaim, MembersByKey
 from .outliers import outliers
 
 log = logging.getLogger("flwr")
@@ -109,7 +108,6 @@ class FederationServer:
     def __init__(self, grid: Grid, experiment: Experiment, options: Options, record: Record, server: Server) -> None:
         self.grid, self.experiment, self.options, self.record = grid, experiment, options, record
         self.members = self._members()
-        self.keys = read_keys(Path(options.members)) if experiment.settings.protect.secagg else {}
         self.id = str(record.environment()[FACTS]["run"])
         self.last_used = {client: line.round for line in record.rounds() for client in line.used}
         self.rounds_without_update = 0
@@ -154,9 +152,14 @@ class FederationServer:
         """Which node is which client: by the members file, or as nodes claim."""
         clients = self.experiment.task.clients
         if self.options.members:
-            return MembersByKey(read_members(Path(self.options.members), clients))
+            return MembersByKey(Path(self.options.members), clients)
         introduce = partial(introductions, self.grid, deadline=self.options.deadline)
         return MembersByClaim(self.record.path / CLAIMS, clients, introduce)
+
+    @property
+    def keys(self) -> Mapping[int, bytes]:
+        """The clients' public keys, which masked rounds need."""
+        return self.members.keys if isinstance(self.members, MembersByKey) else {}
 
     def _absence(self, chosen: Sequence[int], connected: Mapping[int, int], answers: Answers) -> Absence:
         away = [c for c in range(self.experiment.task.clients) if c not in connected] if chosen else []

@@ -18,6 +18,7 @@ from typing import Protocol
 from ....base.errors import UserError
 from ....base.files import write_whole
 from ....base.sealed import seal, unseal
+from ...watch import state_of
 from ..member_keys import read_keys
 from ..node_config import OWN_DATA
 
@@ -56,7 +57,8 @@ def read_members(path: Path, clients: int) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for client, key in read_keys(path).items():
         if client >= clients:
-            raise UserError(f"{path}: there is no client {client}; there are {clients}, counted from 0.")
+            log.warning("Client %s has a key, but this run is one of %s clients: it is not asked.", client, clients)
+            continue
         short = hashlib.sha256(key).hexdigest()
         if short in numbers:
             raise UserError(f"{path}: clients {numbers[short]} and {client} have the same key; give each its own.")
@@ -65,13 +67,16 @@ def read_members(path: Path, clients: int) -> dict[str, int]:
 
 
 class MembersByKey:
-    """Client numbers that belong to keys, by a members file."""
+    """Client numbers that belong to keys, by a members file as it is now: nodes come and go, and get new keys."""
 
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self.numbers = numbers
+    def __init__(self, path: Path, clients: int) -> None:
+        self.path, self.count = path, clients
+        self.seen = state_of([path])
+        self.numbers, self.keys = read_members(path, clients), read_keys(path)
         self.strangers: set[str] = set()
 
     def clients(self, nodes: Iterable[Node]) -> dict[int, int]:
+        self._follow()
         connected = {}
         for node in nodes:
             key = fingerprint(node)
@@ -81,6 +86,15 @@ class MembersByKey:
                 self.strangers.add(key)
                 log.warning("Node %s is not in the members file and will not be asked.", node.node_id)
         return connected
+
+    def _follow(self) -> None:
+        """What the file says now; what it said before, if it cannot be read."""
+        if (now := state_of([self.path])) != self.seen:
+            self.seen = now
+            try:
+                self.numbers, self.keys = read_members(self.path, self.count), read_keys(self.path)
+            except UserError as error:
+                log.warning("%s Until then the members are those of before.", error)
 
 
 class MembersByClaim:
