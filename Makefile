@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constrai
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal  # tests that wait for others leave a core idle
 
 PEERS := flower pfl fedlab
-.PHONY: demo demo-check test check chaos lint docs dist install browser bench bench-peers clean
+.PHONY: demo demo-check test check chaos lint docs dist install install-hashed browser bench bench-peers clean
 
 demo: .venv/.installed
 	$(BIN)/rebafl demo
@@ -56,6 +56,13 @@ dist: .venv/.installed-dev
 	$(BIN)/python -m hatchling build -d dist
 
 install: .venv/.installed-dev
+
+# the same, but every file must be one of those in pins.txt, byte for byte; for Python 3.11 on Linux, x86-64
+install-hashed: pins.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --require-hashes --requirement pins.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+	@touch .venv/.installed .venv/.installed-dev
 
 # about 20 minutes on a machine with nothing else to do; peers that are not installed are left out
 bench: .venv/.installed

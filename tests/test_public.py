@@ -58,7 +58,7 @@ def test_documents_and_examples_import_public_names_only(path):
 @pytest.mark.parametrize("path", [page for page in PAGES if page.stem != "architecture"], ids=lambda path: path.stem)
 def test_documents_name_public_things_only(path):
     """`rebafl.simulate(…)` in a sentence; entry point groups are named in the same way."""
-    groups = {"algorithms", "datasets", "models", "partitions", "participations"}
+    groups = {"algorithms", "attacks", "datasets", "defences", "models", "partitions", "participations"}
     named = set(re.findall(r"(?<![\w./-])rebafl\.(?!md\b)(\w+)", path.read_text()))
     assert named <= PUBLIC | groups
 
