@@ -19,8 +19,9 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from rebafl.federation import flower_changes, server_apps
-from rebafl.federation.flower_changes import ForkingSubprocess
+from rebafl.federation import server_apps
+from rebafl.federation.flower_changes import apps
+from rebafl.federation.flower_changes.apps import ForkingSubprocess
 from rebafl.federation.ops import submission
 from rebafl.federation.ops.processes import wait_until
 from rebafl.federation.server_apps import MOST_KILLS, Restarts
@@ -73,7 +74,7 @@ class Node:
 def node(monkeypatch):
     for name in ("finish_task", "create_task"):
         monkeypatch.setattr(InMemoryNodeState, name, getattr(InMemoryNodeState, name))
-    flower_changes._answer_for_dead_apps()
+    apps.answer_for_dead_apps()
     return Node()
 
 
@@ -152,8 +153,8 @@ def test_the_superexec_says_at_once_how_an_app_ended(monkeypatch, number, reason
     told, order = [], []
     script = "exit 3" if number == 0 else "exit 0" if number == -1 else "sleep 100"
     with subprocess.Popen(["/bin/sh", "-c", f"exec {script}" if number > 0 else script]) as app:
-        monkeypatch.setattr(flower_changes, "fork_app", lambda arguments: app.pid)
-        monkeypatch.setattr(flower_changes, "_report_dead", lambda arguments, reason: told.append(reason))
+        monkeypatch.setattr(apps, "fork_app", lambda arguments: app.pid)
+        monkeypatch.setattr(apps, "report_dead", lambda arguments, reason: told.append(reason))
 
         @contextmanager
         def killed(signal_number):

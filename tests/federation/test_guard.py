@@ -10,7 +10,7 @@ from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from rebafl.federation import guard
-from rebafl.federation.flower_changes import signer
+from rebafl.federation.flower_changes.serving import signer
 from rebafl.federation.guard import HEADER, MOST_WAITING, guarded, proof, secret_only
 
 SECRET = b"sixteen or more bytes"

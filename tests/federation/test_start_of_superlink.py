@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,9 @@ from rebafl.federation import superlink
 from rebafl.federation.machine_secret import SECRET, make_secret, read_secret
 from rebafl.federation.ops import credentials
 from rebafl.federation.ops.credentials import make_authority, make_server_certificate
-from rebafl.federation.ops.layout import create
+from rebafl.federation.ops.layout import create, read_plan
+from rebafl.federation.ops.local import LocalFederation
+from rebafl.federation.ops.processes import free_ports
 from rebafl.federation.ops.reach import distrust, need_valid
 from rebafl.federation.superlink import AllowedKeys, need_sound
 from support.plans import SMALL
@@ -170,11 +173,17 @@ def test_a_node_says_why_it_does_not_believe_the_server(fed, monkeypatch, tmp_pa
         assert reason.startswith(f"The certificate of the server at {address} is not believed (")
     issue(fed, monkeypatch)
     listener, address = serving(fed / "server")
+    plan = replace(read_plan(fed), port=int(address.split(":")[1]))
     with listener:
+        federation = LocalFederation(fed)
+        federation.plan = plan
+        assert "has expired; renew them" in federation.status()["problem"]  # and not just that nobody answers
+        with pytest.raises(UserError, match="has expired; renew them"):
+            federation.submit({"rounds": 1})
         reason = distrust(address, fed / "node-0" / "ca.crt")
         assert reason.startswith(f"The certificate of the server at {address}, or that of its authority")
         assert reason.endswith("has expired; renew them with: rebafl federation renew")
-    assert distrust(address, fed / "ca.crt") == ""  # nobody listens: that passes
+    assert distrust(f"127.0.0.1:{free_ports(1)[0]}", fed / "ca.crt") == ""  # nobody listens: that passes
     assert distrust("nonsense", fed / "ca.crt") == ""
 
 

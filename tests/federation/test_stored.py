@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import time
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.date import now
 from flwr.supercore.error import FlowerError
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 from flwr.superlink.servicer.fleet import fleet_handlers
 
-from rebafl.federation.flower_changes import bound_members, drop_expired
+from rebafl.federation.flower_changes.storing import bound_members, drop_expired
 from rebafl.federation.stored import SPARE, TIMES, Ledger
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # of Flower's database
@@ -213,15 +215,18 @@ def test_nobody_speaks_for_another_or_as_the_server(link):
     assert all(link.upload(other, forged, session))
 
 
-def test_what_has_expired_is_dropped(link):
+def test_what_has_expired_is_dropped(link, monkeypatch):
     node, other = link.nodes
-    fresh = link.order(other, [np.array([1])])
+    fresh = link.order(other, [np.array([1])], ttl=1e5)
     before = link.stored()
     for number in range(3):
-        link.order(node, [*noise(1), np.array([number])], ttl=0.5)
+        link.order(node, [*noise(1), np.array([number])])
     assert link.stored()[0] > before[0] + 2**20
-    time.sleep(0.6)
     drop_expired(link.state)
+    assert link.stored()[0] > before[0] + 2**20
+    with monkeypatch.context() as later:
+        later.setattr("flwr.supercore.date.now", lambda: now() + timedelta(hours=2))
+        drop_expired(link.state)
     assert link.stored() == before
     reply = answer(fresh, [np.array([2])])
     assert all(link.upload(other, reply, link.announce(other, reply).session_id))  # what has not expired is there

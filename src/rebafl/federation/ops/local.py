@@ -19,6 +19,7 @@ from . import processes
 from .control import Link, connected
 from .layout import DESCRIPTION, NODE_CONFIG, Plan, create, machines, node_config, read_plan, write_plan
 from .processes import ALIVE, DEAD, LEFT_OVER, Started, free_ports, is_taken, wait_until
+from .reach import distrust
 from .submission import (
     COMPONENTS,
     RunEnd,
@@ -168,7 +169,10 @@ class LocalFederation:
     def submit(self, config: Plain) -> None:
         """Request a run from a server that was started by its script."""
         if connected(self.link, {}) is None:
-            raise UserError(f"No server answers at {self.link.address}; start it with: {self.server}/start.sh")
+            untrusted = distrust(self.link.address, self.server / "ca.crt")
+            raise UserError(
+                untrusted or f"No server answers at {self.link.address}; start it with: {self.server}/start.sh"
+            )
         forget_submission(self.server)
         request_run(self.server, config, self.out)
         submit_requested(self.server, self.plan.port)
@@ -206,6 +210,7 @@ class LocalFederation:
         rounds = (requested_run(self.server) or {}).get("rounds")
         unfinished = answering is not None and len(lines) < (rounds or 0)
         end = self.run_end() if unfinished else None
+        untrusted = distrust(self.link.address, self.server / "ca.crt") if answering is None else ""
         return {
             "up": any(state != DEAD for state in states.values()),
             "server": {"process": states.get("server", NOT_HERE), "answers": answering is not None},
@@ -214,7 +219,7 @@ class LocalFederation:
             "of": rounds,
             "accuracy": lines[-1].accuracy if lines else None,
             "last_round": _short(lines[-1]) if lines else None,
-            "problem": (end.problem or None) if end else None,
+            "problem": untrusted or (end.problem if end else "") or None,
             "run": str(self.out),
         }
 
