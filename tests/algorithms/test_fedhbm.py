@@ -1,5 +1,7 @@
 """FedHBM: a federation in textbook code, one step by hand, and its classic mistakes, which must be noticed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -75,6 +77,19 @@ def test_the_window_is_counted_unless_it_is_given(toy):
     server = Server({}, FedHBM().server_state(net, Task(4, 5, 6)))
     assert FedHBM().broadcast(server)["window"].item() == 1
     assert FedHBM(window=10).broadcast(server)["window"].item() == 10
+
+
+def test_the_last_model_is_the_one_that_the_server_got(toy):
+    """Not the one that the client computed, if its upload was changed on its way out."""
+
+    def coarse(upload, client):
+        return replace(upload, change={name: (t * 64).round() / 64 for name, t in upload.change.items()})
+
+    with torch_stream(0, "model"):
+        received = dict(TinyNet().double().named_parameters())
+    _, states, uploads = next(federation(toy, FedHBM(), 1, outgoing=coarse))
+    for upload in uploads:
+        check_close(states[upload.client], {name: w.detach() + upload.change[name] for name, w in received.items()})
 
 
 def test_it_says_why_it_needs_plain_sgd(tmp_path, toy):

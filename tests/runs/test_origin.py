@@ -125,11 +125,13 @@ def test_another_kind_of_bits_needs_a_word_too_and_what_is_not_known_does_not(tm
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ({"a": "1"}, {"a": "1"}, []),
-        ({"a": "1"}, {"a": "2"}, ["the source of a"]),
-        ({"a": "1"}, {"b": "1"}, ["the source of a", "the source of b"]),
-        ({"a": UNKNOWN}, {"a": "2"}, []),
-        ({"a": "1"}, {"a": UNKNOWN}, []),
+        ({"m:a": "1"}, {"m:a": "1"}, []),
+        ({"m:a": "1"}, {"m:a": "2"}, ["the source of m:a"]),
+        ({"m:a": "1"}, {"m:b": "1"}, ["the source of m:a", "the source of m:b"]),
+        ({"m:a": UNKNOWN}, {"m:a": "2"}, []),
+        ({"m:a": "1"}, {"m:a": UNKNOWN}, []),
+        ({"m:a": "1", "helper": "1"}, {"m:a": "1", "helper": "2"}, ["the source of helper"]),
+        ({"m:a": "1"}, {"m:a": "1", "helper": "2"}, []),
     ],
 )
 def test_what_is_doubted(old, new, found):
@@ -146,8 +148,8 @@ def test_whatever_makes_a_model_is_found():
     settings = make_settings({"algorithm": "fedavg"})
     assert own_code(settings, MLP) == own_code(settings) == {}
     assert list(own_code(settings, partial(TinyNet))) == list(own_code(settings, TinyNet))
-    assert list(own_code(settings, Maker())) == [f"{__name__}:Maker"]
-    assert list(own_code(settings, lambda: TinyNet())) == [
+    assert list(own_code(settings, Maker()))[:1] == [f"{__name__}:Maker"]
+    assert list(own_code(settings, lambda: TinyNet()))[:1] == [
         f"{__name__}:test_whatever_makes_a_model_is_found.<locals>.<lambda>"
     ]
 
@@ -217,3 +219,25 @@ def test_a_fresh_start_where_nothing_was_is_a_start_and_takes_no_foreign_folder(
     with pytest.raises(UserError, match="cannot hold a new run"):
         simulate(TOY_SETTINGS, tmp_path / "f", data=toy, model=TinyNet, fresh=True, say=lambda text: None)
     assert (tmp_path / "f" / "thesis.txt").exists()
+
+
+def test_a_module_of_the_users_that_own_code_imports_counts_too(own, tmp_path, toy, monkeypatch):
+    (tmp_path / "my_package").mkdir()
+    files = {
+        "my_package/__init__.py": "",
+        "my_package/constants.py": "RATE = 1.0\n",
+        "my_package/tools.py": "import math\nfrom .constants import RATE\nimport numpy\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    own("from my_package.tools import RATE\n" + OWN)
+    try:
+        run = run_toy(tmp_path / "r", toy, algorithm="my_own:Mine", rounds=1)
+        helpers = {name for name in run.environment()["own_code"] if name.startswith("my_package")}
+        assert helpers == {"my_package", "my_package.tools", "my_package.constants"}
+        (tmp_path / "my_package" / "constants.py").write_text("RATE = 2.0\n")
+        with pytest.raises(UserError, match=r"the source of my_package\.constants\)"):
+            run_toy(tmp_path / "r", toy, algorithm="my_own:Mine", rounds=2)
+    finally:
+        for name in [name for name in sys.modules if name.startswith("my_package")]:
+            del sys.modules[name]

@@ -24,6 +24,7 @@ from flwr.proto.fab_pb2 import Fab
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
 from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
@@ -138,6 +139,7 @@ def begin_run(wire: Wire) -> HttpGrid:
     grid.set_run(run_from_proto(given.run))
     TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
     TaskIdentity.node_id = given.context.node_id
+    HeartbeatSender(make_task_heartbeat_fn_http(grid._runtime_client)).start()  # a thread that ends with this process
     return grid
 
 

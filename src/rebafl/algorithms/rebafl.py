@@ -102,8 +102,8 @@ class ReBaFL(Algorithm):
         prototypes = context.prepared["prototypes"]
         if self.noise == "transfer":
             return transfer_features(features, labels, prototypes, targets, self.lam)
-        drawn = context.client.random.standard_normal(features.shape, dtype="float32")
-        return prototypes[targets] + self.lam * context.prepared["spread"] * torch.from_numpy(drawn)
+        drawn = torch.from_numpy(context.client.random.standard_normal(features.shape, dtype="float32"))
+        return prototypes[targets] + self.lam * context.prepared["spread"] * drawn.to(prototypes.device)
 
     def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
         if self.mu == 0:

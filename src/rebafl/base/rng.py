@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import numpy as np
@@ -36,13 +36,19 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 @contextmanager
-def torch_stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> Iterator[None]:
-    """Give torch's own generator such a stream for a while, then put it back as it was.
+def torch_stream(seed: int, purpose: str, round: int = 0, client: int = 0, device: str = "cpu") -> Iterator[None]:
+    """Give torch's own generator such a stream for a while, then put it back as it was; that of a device as well.
 
     Layers like dropout, and the initialisation of most modules, can draw from nothing else.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(seed, purpose, round, client) % 2**63)
+    start = key(seed, purpose, round, client) % 2**63
+    kind, _, number = device.partition(":")
+    with ExitStack() as streams:
+        streams.enter_context(torch.random.fork_rng(devices=[]))
+        torch.default_generator.manual_seed(start)
+        if kind in ("cuda", "mps"):
+            streams.enter_context(torch.random.fork_rng(devices=[int(number or 0)], device_type=kind))
+            torch.get_device_module(kind).manual_seed(start)
         yield
 
 

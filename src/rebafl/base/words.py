@@ -57,10 +57,11 @@ def _visible(character: str) -> str:
 def own_place(error: BaseException) -> str:
     """` at FILE:LINE`, of the innermost line of the user's own code that an exception came through; '' if none did."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if PACKAGE not in Path(frame.filename).parents and _is_users(frame.filename)]
+    own = [frame for frame in frames if is_users(frame.filename)]
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _is_users(file: str) -> bool:
-    """Neither installed nor part of Python itself."""
-    return "site-packages" not in file and not file.startswith(("<frozen", str(Path(traceback.__file__).parent)))
+def is_users(file: str) -> bool:
+    """Is this a file of the user's: not of this package, neither installed nor part of Python itself?"""
+    of_python = ("<frozen", str(Path(traceback.__file__).parent))
+    return PACKAGE not in Path(file).parents and "site-packages" not in file and not file.startswith(of_python)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ..base.errors import UserError, exists
-from ..report.comparison import comparison_json, comparison_table, paired_table
+from ..report.comparison import Measure, comparison_json, comparison_table, further_tables
 from ..report.summary import Run, group_runs, mixed_bits, read_run, repeated_seeds
 from ..runs.record import CONFIG, rounds_done
 from ..runs.tags import read_tags
 from ..ui.folder import find_runs
 from .terminal import AsJson, Png, out, say, show
-
-Measure = Literal["best", "last", "last10", "second_half", "swing"]
 
 
 def compare(
@@ -60,9 +58,8 @@ def compare(
     if as_json:
         print(json.dumps(comparison_json(groups, to, by, against)))
         return
-    show(comparison_table(groups, to))
-    if pairs := paired_table(groups, by, against):
-        show(pairs)
+    for table in (comparison_table(groups), *further_tables(groups, to, by, against)):
+        show(table)
     if len({group.runs[0].config["rounds"] for group in groups}) > 1:
         out.print("[yellow]The runs differ in their number of rounds.")
     out.print(Text(f"Curves drawn in {png}"), soft_wrap=True)

@@ -22,6 +22,7 @@ from . import (
     completion,
     data,
     demo,
+    device,
     federation_changes,
     listing,
     look,
@@ -85,6 +86,7 @@ for command in (
     data.partition,
     data.datasets,
     bench.bench,
+    device.device_check,
     completion.completion,
 ):
     app.command()(command)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..base.errors import UserError
 from ..data import check_name
-from ..report.comparison import comparison_json, comparison_table, paired_table
+from ..report.comparison import comparison_json, comparison_table, further_tables
 from ..report.summary import group_runs, read_run
 from ..runs.events import RoundLine
 from ..runs.measures import best_round
@@ -119,9 +119,8 @@ def sweep(
         from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
 
         figures.draw_curves(groups, folder / "curves.png")
-        show(comparison_table(groups))
-        if pairs := paired_table(groups, "last10"):
-            show(pairs)
+        for table in (comparison_table(groups), *further_tables(groups, None, "last10")):
+            show(table)
         out.print(Text(f"Runs in {folder}, curves drawn in {folder / 'curves.png'}"), soft_wrap=True)
     if untrained:
         raise UserError(f"{len(untrained)} of {len(cells)} runs trained nothing, the first being {untrained[0]}")
@@ -170,7 +169,9 @@ def _report_run(record: Record, silent: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"out": str(record.path), **finished.summary()}))
     elif not silent:
-        show(comparison_table(group_runs([finished])))
+        groups = group_runs([finished])
+        for table in (comparison_table(groups), *further_tables(groups, None, "last10")):
+            show(table)
         if validation := validation_of(lines := record.rounds()):
             best = lines[best_round(validation) - 1]
             out.print(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
@@ -21,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..base.words import DEBUG, printable
@@ -79,27 +80,39 @@ def say(text: str) -> None:
 
 def show(table: Table) -> None:
     """Print a table whole: for a pipe as wide as it is; in a window that is narrower, folded or row by row."""
-    needed = Measurement.get(out, out.options.update(max_width=1000), table)
     if not out.is_terminal:
+        needed = Measurement.get(out, out.options.update(max_width=1000), table)
         PlainConsole(width=max(out.width, needed.maximum)).print(table)
-    elif needed.minimum <= out.width:
+    elif sum(map(_narrowest, table.columns)) + 1 <= out.width:
         out.print(table)
     else:
         _show_rows(table)
 
 
+def _narrowest(column: Column) -> int:
+    """The letters that a column needs so that nothing in it is cut, with what is between two columns."""
+    texts = [str(column.header), *(_text(cell).plain for cell in column.cells)]
+    pieces = [piece for text in texts for piece in (text.splitlines() if column.no_wrap else text.split())]
+    widest = max(map(cell_len, pieces), default=0)
+    return max(column.min_width or 0, widest) + 3
+
+
+def _text(cell: RenderableType) -> Text:
+    return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+
+
 def _show_rows(table: Table) -> None:
     """A table that is too wide for the window: the first cell of each row, and below it the others with their names."""
     if table.title:
-        out.print(table.title, style="italic")
+        out.print(_text(table.title), style="italic")
     names = [" ".join(str(column.header).split()) for column in table.columns]
     for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
-        first, *others = (Text.from_markup(cell) if isinstance(cell, str) else Text(str(cell)) for cell in cells)
+        first, *others = map(_text, cells)
         out.print(Text("\n") + first, style="bold")
         facts = [f"{name} {cell.plain}" for name, cell in zip(names[1:], others, strict=True) if cell.plain]
         out.print(Padding(Columns([Text(fact) for fact in facts], padding=(0, 3)), (0, 0, 0, 2)))
     if table.caption:
-        out.print(table.caption, style="dim")
+        out.print(_text(table.caption), style="dim")
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

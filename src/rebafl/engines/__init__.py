@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Literal
 
+from ..base.errors import UserError
 from ..training.client_work import Work
+from ..training.device import CPU
 from .engine import Engine, Outcome, StateOf
 from .inprocess import InProcess
 from .ray_tasks import RayTasks
@@ -29,6 +31,13 @@ Where = Literal["local", "ray"]
 def start_engine(work: Work, where: Where, workers: int) -> Engine:
     """`workers` processes; 0 means one for each core that this process may use."""
     count = workers or cores()
+    if where == "ray" and work.device != CPU:
+        raise UserError(f"device = {work.device!r} trains in processes of this machine; use engine=local.")
+    if count > 1 and work.device != CPU and work.again is None:
+        raise UserError(
+            f"device = {work.device!r} with several workers starts fresh processes, which cannot be handed data or a "
+            "model from Python; use workers=1, or name them: dataset=module:function, model=module:callable."
+        )
     if where == "ray":
         return RayTasks(work, count)
     return InProcess(work) if count == 1 else WorkerProcesses(work, count)

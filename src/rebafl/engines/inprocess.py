@@ -23,7 +23,7 @@ class InProcess:
     def __init__(self, work: Work) -> None:
         keep_memory()
         self.work = work
-        self.net = work.make_net()
+        self.net = work.net()
 
     def train(self, round: int, sent: Sent, clients: Sequence[int], state_of: StateOf) -> Iterable[Outcome]:
         for client in clients:

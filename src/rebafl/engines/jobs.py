@@ -44,7 +44,7 @@ class Runner:
     def __init__(self, work: Work) -> None:
         keep_memory()
         self.work = work
-        self.net = work.make_net()
+        self.net = work.net()
         self.sent = Sent({})
 
     def receive(self, broadcast: bytes) -> None:

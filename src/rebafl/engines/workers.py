@@ -1,7 +1,8 @@
 """Train clients in worker processes, one compute thread each.
 
 Workers are forked, so they share the data set with this process instead of copying it, and know models
-and algorithms that exist only in a notebook. A worker that dies is replaced and its job done again; since
+and algorithms that exist only in a notebook. A graphics card's driver does not survive a fork: for one, workers are
+started afresh and make the work again from its settings. A worker that dies is replaced and its job done again; since
 a client's round is a pure function, that changes nothing.
 """
 
@@ -13,12 +14,13 @@ import socket
 import struct
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 from ..base.tensors import unpack
 from ..training.client_work import Work
+from ..training.device import CPU
 from ..training.resources import stay_with_one_thread
 from .jobs import DIED, TRIES, Job, RemoteEngine, Runner, Unpacked, failed
 
@@ -63,11 +65,17 @@ class Worker:
     """One process and the channel to it; `job` is what it is busy with, `version` which broadcast it knows."""
 
     def __init__(self, work: Work, others: Sequence[Worker] = ()) -> None:
-        context = multiprocessing.get_context("fork")
+        again = work.again if work.device != CPU else None
         self.channel, theirs = map(Channel, socket.socketpair())
         # The child must close our ends of all channels, or it would never notice that we are gone.
         ours = [self.channel, *(other.channel for other in others)]
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, ours, work), daemon=True)
+        self.process: BaseProcess
+        if again:
+            anew = multiprocessing.get_context("spawn")
+            self.process = anew.Process(target=_serve_anew, args=(theirs, again), daemon=True)
+        else:
+            forked = multiprocessing.get_context("fork")
+            self.process = forked.Process(target=_serve, args=(theirs, ours, work), daemon=True)
         with warnings.catch_warnings():
             # Python 3.12 warns of forking with threads about; the child computes in its one thread and takes no locks.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -165,3 +173,9 @@ def _serve(channel: Channel, inherited: Sequence[Channel], work: Work) -> None:
                 channel.send(REPLY, runner.do(content))
         except (EOFError, OSError):
             return
+
+
+def _serve_anew(channel: Channel, again: Callable[[], Work]) -> None:
+    """The same in a process that was not forked."""
+    stay_with_one_thread()
+    _serve(channel, (), again())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.markup import escape
@@ -39,8 +39,7 @@ FOR_CLIENTS = {
     "tuned_worst_tenth": ("tuned\nworst 10%", TUNED),
     "tuned_spread": ("tuned\nspread", TUNED),
 }
-NAMES = {"best": "best", "last": "last", "last10": "last 10", "second_half": "second half", "swing": "swing"}
-"""Of `measures.OF_ACCURACY`, for people."""
+Measure = Literal["best", "last", "last10", "second_half", "swing"]
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,22 @@ class Column:
     note: str = ""
 
 
-def comparison_table(groups: Sequence[Group], to: float | None = None) -> Table:
-    """One row per group; with `to`, what it took to reach so many percent."""
-    columns = _columns(groups, to)
-    notes = [NOTE, *(column.note for column in columns if column.note)]
-    notes += [f"WARNING, {escape(group.label)}: {group.tally.warning}" for group in groups if group.tally.warning]
-    table = Table(box=box.SIMPLE_HEAD, caption=" ".join(dict.fromkeys(notes)), caption_justify="left")
+def comparison_table(groups: Sequence[Group]) -> Table:
+    """One row per group; the best is bold."""
+    return _table(groups, _columns(groups), NOTE)
+
+
+def further_tables(groups: Sequence[Group], to: float | None, by: Measure, against: str = "") -> list[Table]:
+    """What there is besides: how good it is for clients, what it took to reach `to` percent, paired differences."""
+    found = [_table(groups, columns) for columns in (_for_clients(groups), _price(to)) if columns]
+    pairs = paired_table(groups, by, against)
+    return [*found, *([pairs] if pairs else [])]
+
+
+def _table(groups: Sequence[Group], columns: Sequence[Column], *notes: str) -> Table:
+    said = [*notes, *(column.note for column in columns if column.note)]
+    said += [f"WARNING, {escape(group.label)}: {group.tally.warning}" for group in groups if group.tally.warning]
+    table = Table(box=box.SIMPLE_HEAD, caption=" ".join(dict.fromkeys(said)), caption_justify="left")
     table.add_column("run", min_width=14, max_width=50, overflow="fold")
     for column in columns:
         table.add_column(column.title, justify="right", no_wrap=True)
@@ -69,42 +78,44 @@ def comparison_table(groups: Sequence[Group], to: float | None = None) -> Table:
     return table
 
 
-def _columns(groups: Sequence[Group], to: float | None) -> list[Column]:
+def _columns(groups: Sequence[Group]) -> list[Column]:
     seeds = any(len(group.runs) > 1 for group in groups)
     tail = measures.tail_name(*(len(run.scored) for group in groups for run in group.runs))
     columns = [Column("rounds", lambda group: str(max(len(run.rounds) for run in group.runs)))]
     columns += [Column("best", _mean("best")), Column("last", _mean("last"))]
     if seeds:
         columns.insert(0, Column("seeds", lambda group: str(len(group.runs))))
-        columns += [Column(tail, _mean("last10_mean")), Column("spread", _within, MANY_SEEDS)]
+        columns += [Column(tail, _mean("last10_mean")), Column("spread", _mean("last10_std", std=False), MANY_SEEDS)]
     else:
         text = f"{tail.capitalize()}: mean ± std over rounds at a run's end."
-        columns += [Column(tail, lambda group: f"{_mean('last10_mean')(group)} ± {_within(group)}", text)]
-    columns += [Column("second\nhalf", _mean("second_half")), Column("swing", _mean("swing"))]
-    columns += [Column("loss", _mean("loss", ".3f")), Column("worst\nclass", _mean("worst_class_recall"))]
-    columns += _over_clients(groups) + (_price(to) if to is not None else [])
+        columns += [Column(tail, _within, text)]
+    columns += [Column("second\nhalf", _mean("second_half")), Column("swing", _mean("swing", std=False))]
+    columns += [Column("loss", _mean("loss", ".3f", std=False))]
+    columns += [Column("worst\nclass", _mean("worst_class_recall", std=False))]
     troubles = [title for title in NOT_USED if any(title in group.tally.words() for group in groups)]
     return columns + [Column(title, _trouble(title), NOT_USED[title]) for title in troubles]
 
 
-def _mean(name: str, form: str = ".2f") -> Callable[[Group], str]:
+def _mean(name: str, form: str = ".2f", std: bool = True) -> Callable[[Group], str]:
     def cell(group: Group) -> str:
         mean, spread = group.over_seeds(name)
         text = "–" if math.isnan(mean) else f"{mean:{form}}"
-        return text if math.isnan(spread) else f"{text} ± {spread:{form}}"
+        return f"{text} ± {spread:{form}}" if std and not math.isnan(spread) else text
 
     return cell
 
 
 def _within(group: Group) -> str:
-    return f"{group.over_seeds('last10_std')[0]:.2f}"
+    """Of one run: the mean and the std over its last rounds."""
+    mean, std = (group.over_seeds(name)[0] for name in ("last10_mean", "last10_std"))
+    return f"{mean:.2f} ± {std:.2f}"
 
 
 def _trouble(title: str) -> Callable[[Group], str]:
     return lambda group: group.tally.words().get(title, "")
 
 
-def _over_clients(groups: Sequence[Group]) -> list[Column]:
+def _for_clients(groups: Sequence[Group]) -> list[Column]:
     """How good the model is for each client, if any run measured it."""
     known = {name for group in groups for run in group.runs for name in run.over_clients}
     return [
@@ -112,7 +123,9 @@ def _over_clients(groups: Sequence[Group]) -> list[Column]:
     ]
 
 
-def _price(to: float) -> list[Column]:
+def _price(to: float | None) -> list[Column]:
+    if to is None:
+        return []
     note = (
         f"To {to:g} %: until a round of the test set has at least that for the first time, the mean of the seeds that "
         "get there; MB up and down, of all clients."
@@ -136,7 +149,7 @@ def _reached(to: float, part: Callable[[Reached], float]) -> Callable[[Group], s
     return cell
 
 
-def differences(groups: Sequence[Group], measure: str, against: str = "") -> dict[str, Paired]:
+def differences(groups: Sequence[Group], measure: Measure, against: str = "") -> dict[str, Paired]:
     """By label, how much better a group is than the first, or than the one whose label is given."""
     base = _base(groups, against)
     ours = {group.label: {run.seed: run.measure(measure) for run in group.runs} for group in groups}
@@ -155,7 +168,7 @@ def _base(groups: Sequence[Group], against: str) -> Group:
     return found[0]
 
 
-def paired_table(groups: Sequence[Group], measure: str, against: str = "") -> Table | None:
+def paired_table(groups: Sequence[Group], measure: Measure, against: str = "") -> Table | None:
     """Their differences; None where no two groups have two seeds in common."""
     found = differences(groups, measure, against)
     if not found:
@@ -165,7 +178,8 @@ def paired_table(groups: Sequence[Group], measure: str, against: str = "") -> Ta
         "Means over the seeds that both have, in points; p by Student's paired t test, two-sided, not corrected for "
         "the number of comparisons."
     )
-    title = f"{NAMES[measure]}: difference to {base}"
+    tail = measures.tail_name(*(len(run.scored) for group in groups for run in group.runs))
+    title = f"{tail if measure == 'last10' else measure.replace('_', ' ')}: difference to {base}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", caption=note, caption_justify="left")
     table.add_column("run", min_width=14, max_width=50, overflow="fold")
     for name in ("seeds", "difference", f"{CONFIDENCE:.0%} interval", "p"):
@@ -178,7 +192,7 @@ def paired_table(groups: Sequence[Group], measure: str, against: str = "") -> Ta
 
 
 def comparison_json(
-    groups: Sequence[Group], to: float | None = None, measure: str = "last10", against: str = ""
+    groups: Sequence[Group], to: float | None = None, measure: Measure = "last10", against: str = ""
 ) -> list[dict[str, Any]]:
     """The same for scripts."""
     pairs = differences(groups, measure, against)

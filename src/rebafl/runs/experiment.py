@@ -15,6 +15,7 @@ from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
 from ..algorithms.prototypes import PROTOTYPES
 from ..algorithms.robust import NoDefence
+from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.rng import NoiseSource, generator, torch_stream
 from ..base.tensors import Tensors
@@ -28,9 +29,10 @@ from ..population.partition import Indices, Natural, Split, pooled, split_by
 from ..training.attacks import Liars
 from ..training.claims import claims
 from ..training.client_work import Work
+from ..training.device import resolve
 from ..training.loop import fit
 from .origin import own_code
-from .settings import KINDS, Settings
+from .settings import KINDS, Settings, make_settings
 from .summed import Averages, averages_of, impossible
 
 TRACED = ("participation", "delivery")  # settings that may be traces
@@ -140,7 +142,15 @@ def work_of(
         settings.attack.lies(split.clients, settings.seed_of("split")),
         settings.protect,
         noise,
+        resolve(settings.device),
     )
+
+
+def work_again(values: Plain) -> Work:
+    """The work of a simulation with these settings, in a process that has nothing else of it."""
+    settings = make_settings(values)
+    data, split, _ = split_data(settings, say=lambda text: None)
+    return work_of(settings, data, split)
 
 
 def prepare(
@@ -165,8 +175,9 @@ def prepare(
             "training.nesterov=false, or another algorithm."
         )
     code = own_code(settings, model, data)
+    again = partial(work_again, settings.plain()) if data is None and model is None else None
     data, split, warnings = split_data(settings, data, say)
-    work = work_of(settings, data, split, model, noise)
+    work = replace(work_of(settings, data, split, model, noise), again=again)
     net = work.make_net()
     if settings.training.transform == "crop-flip" and len(data.shape) != 3:
         raise UserError("training.transform = 'crop-flip' needs images; use training.transform=none.")

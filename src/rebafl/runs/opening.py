@@ -11,9 +11,10 @@ from ..algorithms.aggregate import mismatch
 from ..algorithms.interface import Server
 from ..base.config import Plain, plain
 from ..base.errors import UserError, exists
+from ..training.device import CPU, described
 from .environment import changed_facts, machine
 from .experiment import Experiment
-from .origin import OWN_CODE, TO_BE_ACCEPTED, WENT_ON, changes_to_accept, latest, refusal_of
+from .origin import DEVICE, OWN_CODE, TO_BE_ACCEPTED, WENT_ON, changes_to_accept, latest, refusal_of
 from .record import CONFIG, SETTINGS_DIGEST, Record
 from .settings import Settings, apart_from_kept, complete, differences
 
@@ -131,4 +132,6 @@ def _environment(experiment: Experiment) -> Plain:
 
 
 def _own_code(experiment: Experiment) -> Plain:
-    return {OWN_CODE: experiment.own_code} if experiment.own_code else {}
+    """What a run is computed with besides this package on this processor, if there is anything."""
+    device = {} if experiment.settings.device == CPU else {DEVICE: described(experiment.work.device)}
+    return {**({OWN_CODE: experiment.own_code} if experiment.own_code else {}), **device}

@@ -33,6 +33,7 @@ from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
 from ..training import attacks
 from ..training.attacks import Attack, NoAttack
+from ..training.device import known_device
 from ..training.protections import Protections
 from .early_stop import EarlyStop
 from .scoring import Evaluate
@@ -120,6 +121,12 @@ class Settings:
         Field(ge=0, lt=1, description="share of the training data held out to choose a model on; 0: none, the paper's"),
         Added(before=0.0),
     ] = 0.0
+    device: Annotated[
+        str,
+        AfterValidator(known_device),
+        Field(description="where clients train: cpu, cuda, cuda:N, mps, or auto; bits are promised on the cpu only"),
+        Added(before="cpu"),
+    ] = "cpu"
     model: ModelChoice = ModelChoice()
     partition: Partition = Pathological()
     participation: Participation = Bernoulli()

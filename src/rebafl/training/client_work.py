@@ -15,6 +15,7 @@ from ..base.tensors import Tensors
 from ..data import Data
 from ..models.contract import Classifier
 from ..population.partition import Indices, Split
+from .device import CPU, brought_back, client_on, computing_on, sent_to
 from .loop import Outgoing, train, unchanged
 from .protections import NONE, Protections
 from .schedule import in_round
@@ -24,7 +25,8 @@ from .schedule import in_round
 class Work:
     """Everything that stays the same during a run and that a worker needs to know.
 
-    `protect` says what is done to every upload, `noise` where its random numbers come from.
+    `protect` says what is done to every upload, `noise` where its random numbers come from. Clients are trained on
+    `device`; all that goes in and comes out is on the processor.
     """
 
     algorithm: Algorithm
@@ -36,6 +38,13 @@ class Work:
     outgoing: Outgoing = unchanged
     protect: Protections = NONE
     noise: NoiseSource = "seed"
+    device: str = CPU
+    again: Callable[[], Work] | None = None
+    """Makes the same work anew in a process that shares nothing with this one; None where that cannot be."""
+
+    def net(self) -> Classifier:
+        """A model to train and score with, where clients are trained."""
+        return self.make_net().to(self.device)
 
     def client(self, number: int, round: int, state: Tensors | None) -> Client:
         training = in_round(self.training, self.seed, round, number)
@@ -77,5 +86,7 @@ class Work:
         self, net: Classifier, sent: Sent, client: int, round: int, state: Tensors | None
     ) -> tuple[Upload, Tensors]:
         """One client's round: a pure function of what is passed, wherever it is computed."""
-        with torch_stream(self.seed, "layers", round, client):
-            return train(net, self.algorithm, sent, self.client(client, round, state), self.outgoing, self.protect)
+        own, sent = client_on(self.client(client, round, state), self.device), sent_to(sent, self.device)
+        with torch_stream(self.seed, "layers", round, client, self.device), computing_on(self.device):
+            upload, after = train(net.to(self.device), self.algorithm, sent, own, self.outgoing, self.protect)
+        return brought_back(upload, after, self.device)

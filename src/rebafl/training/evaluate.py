@@ -14,6 +14,7 @@ from torch import Tensor
 from ..algorithms.aggregate import weighted_mean_of
 from ..data import Data
 from ..models.contract import CHUNK, Classifier, evaluating
+from .device import device_of
 
 ScoredPart = Literal["test", "validation"]
 
@@ -55,7 +56,7 @@ def score_chunk(net: Classifier, data: Data, number: int, part: ScoredPart = "te
         index = _held_out(data)[where]
         raw, labels = data.x_train[index], data.y_train[index]
     with evaluating(net):
-        logits = net(data.inputs(raw))
+        logits = net(data.inputs(raw).to(device_of(net))).cpu()
     hits = labels[logits.argmax(1) == labels]
     classes = len(data.classes)
     return Score(

@@ -25,9 +25,10 @@ def bordered(rows: Tensor, black: Tensor) -> Tensor:
 def crop_flip(wide: Tensor, random: np.random.Generator) -> Tensor:
     """A random window of each image, mirrored half the time; the whole batch at once."""
     count, height, width, _ = wide.shape
-    corner = torch.from_numpy(random.integers(0, 2 * PAD + 1, size=(2, count)))
-    mirrored = torch.from_numpy(random.random(count) < 0.5)
-    rows = corner[0][:, None] + torch.arange(height - 2 * PAD)
-    columns = torch.arange(width - 2 * PAD)
+    device = wide.device
+    corner = torch.from_numpy(random.integers(0, 2 * PAD + 1, size=(2, count))).to(device)
+    mirrored = torch.from_numpy(random.random(count) < 0.5).to(device)
+    rows = corner[0][:, None] + torch.arange(height - 2 * PAD, device=device)
+    columns = torch.arange(width - 2 * PAD, device=device)
     columns = corner[1][:, None] + torch.where(mirrored[:, None], columns.flip(0), columns)
-    return wide[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return wide[torch.arange(count, device=device)[:, None, None], rows[:, :, None], columns[:, None, :]]

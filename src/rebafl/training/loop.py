@@ -107,7 +107,7 @@ def batches(client: Client) -> Iterator[Batch]:
     rows = rows_of(client.inputs)
     source = bordered(rows, client.black) if crop else rows
     for _ in range(training.epochs):
-        order = torch.from_numpy(random.permutation(len(client.labels)))
+        order = torch.from_numpy(random.permutation(len(client.labels))).to(client.labels.device)
         for index in torch.split(order, training.batch):
             chosen = source.index_select(0, index)
             x = crop_flip(chosen, random) if crop else chosen

@@ -18,6 +18,7 @@ from ..base.rng import generator, torch_stream
 from ..base.tensors import Tensors
 from ..models.contract import CHUNK, Classifier, evaluating, load_weights
 from .client_work import Work
+from .device import client_on, computing_on, device_of
 from .loop import fit
 
 Recall = Sequence[float | None]
@@ -37,10 +38,10 @@ def tuned_recall(work: Work, net: Classifier, weights: Tensors, client: int, rou
     What the client does besides, in its rounds, is not touched: it draws from a stream of its own.
     """
     load_weights(net, weights)
-    training = replace(work.training, epochs=epochs)
+    training = replace(work.training, epochs=epochs, epochs_least=0)
     own = work.client_of(client, work.split.indices(client), training, round)
-    own = replace(own, shuffle=generator(work.seed, "tune", round, client))
-    with torch_stream(work.seed, "tune", round, client):
+    own = client_on(replace(own, shuffle=generator(work.seed, "tune", round, client)), work.device)
+    with torch_stream(work.seed, "tune", round, client, work.device), computing_on(work.device):
         fit(net, own, lambda part: True, lambda batch: F.cross_entropy(net(batch.x), batch.y))
     return _recall(work, net, torch.from_numpy(np.flatnonzero(work.split.counts(client))))
 
@@ -50,7 +51,9 @@ def _recall(work: Work, net: Classifier, classes: torch.Tensor) -> Recall:
     index = torch.isin(data.y_test, classes).nonzero().flatten()
     labels = data.y_test[index]
     with evaluating(net):
-        found = [net(data.inputs(data.x_test[part])).argmax(1) for part in torch.split(index, CHUNK)]
+        found = [
+            net(data.inputs(data.x_test[part]).to(device_of(net))).argmax(1).cpu() for part in torch.split(index, CHUNK)
+        ]
     count = len(data.classes)
     total = labels.bincount(minlength=count).tolist()
     right = labels[torch.cat(found) == labels].bincount(minlength=count).tolist()

@@ -14,7 +14,7 @@ from ..data import KNOWN, check_name
 from ..models.choice import KINDS as MODELS
 from ..runs.settings import KINDS, SECTIONS, TYPES, Settings, make_settings
 
-KEY = re.compile(r"[a-z_]+(\.[a-z_]+)?")
+KEY = re.compile(r"[a-z_]+(\.[a-z_][a-z_0-9]*)?")
 OWN_CODE = "runs own code, which this page does not do; start it with: rebafl ui --own-code"
 
 

@@ -6,15 +6,19 @@ import json
 import math
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
+import httpx
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Array, Context, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
 
 from rebafl.federation.app.client_app import app as client_app
 from rebafl.federation.app.node_config import PARTITION_ID
@@ -53,12 +57,56 @@ class Member:
             line.deliver(reply)
 
 
+def peak(pid, since_now=False):
+    """The most memory that a process ever had, in MB; from now on, if that is wished."""
+    if since_now:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def again_and_again(size, times):
+    """An upload that names one chunk so often that it unpacks to 4.5 GB."""
+
+    def act(reply):
+        chunk = ArrayChunk(memoryview(os.urandom(size)))
+        bomb = Array("<f4", (size * times // 4,), "numpy.ndarray", b"")
+        bomb.__dict__["_chunks"] = [(chunk.object_id, chunk)] * times
+        reply.content["change"]["bomb"] = bomb
+
+    return act
+
+
+def unauthenticated(wire):
+    """Bodies of 600 MB in all, from nobody's key: in one piece, without a length, and in many pieces at once."""
+    url = f"https://{wire.address}/v1/fleet/push-object"
+    headers = {"content-type": "application/protobuf"}
+    trusted = ssl.create_default_context(cafile=wire.folder / "ca.crt")
+    part = b"x" * 2**20
+
+    def send(size, length=True):
+        def body():
+            for _ in range(size):
+                yield part
+
+        extra = {"content-length": str(size * 2**20)} if length else {}
+        with httpx.Client(verify=trusted, timeout=60, trust_env=False) as client:
+            try:
+                return client.post(url, content=body(), headers={**headers, **extra}).status_code
+            except httpx.TransportError:
+                return 413  # it was hung up on while it sent
+
+    with ThreadPoolExecutor(20) as pool:
+        sizes = [(600, True), (600, False), *[(30, True)] * 20]
+        return set(pool.map(lambda size: send(*size), sizes))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*gitwildmatch:DeprecationWarning")  # of what Flower packs its apps with
-def test_on_a_real_superlink_no_member_holds_up_a_round(tmp_path, config, monkeypatch):
+def test_on_a_real_superlink_no_member_holds_up_a_round_or_fills_the_memory(tmp_path, config, monkeypatch):
     monkeypatch.setattr(fetch, "POLL", 1.0)
-    deadline = 25.0
-    config |= {"deadline": deadline, "wait": 60.0, "min-nodes": 6, "partition.clients": 6, "rounds": 1}
+    deadline = 40.0
+    config |= {"deadline": deadline, "wait": 60.0, "min-nodes": 8, "partition.clients": 8, "rounds": 1}
     members = [
         Member(0, config),
         Member(1, config),
@@ -66,18 +114,29 @@ def test_on_a_real_superlink_no_member_holds_up_a_round(tmp_path, config, monkey
         Member(3, config, pause=4.0),  # Flower would wait for all parts
         Member(4, config, parts=2),  # dies in mid-upload: Flower would wait for three minutes
         Member(5, config, swarm),  # would block the SuperLink's database
+        Member(6, config, again_and_again(900_000, 5000)),  # would fill the memory of the server's app
+        Member(7, config, again_and_again(5_000_000, 900)),  # is more than it may have stored at all
     ]
-    with superlink(tmp_path) as wire:
+    with superlink(tmp_path, len(members)) as wire:
+        link = peak(wire.process.pid)
+        assert unauthenticated(wire) <= {401, 413}
         grid = begin_run(wire)
+        own = peak("self", since_now=True)
         with nodes(wire, members):
             real = federate(grid, *read_run_config(config))
+        link_grew, own_grew = peak(wire.process.pid) - link, peak("self") - own
         grid.close()
+    print(f"The SuperLink grew by {link_grew:.0f} MB, the process of the server's app by {own_grew:.0f} MB.")
+    assert link_grew < 250
+    assert own_grew < 500
     row = lines(real.path)[0]
-    assert row["active"] == list(range(6))
-    assert {**row["refused"], **row["missing"]}.keys() == {"2", "3", "4", "5"}
+    assert row["active"] == list(range(8))
+    assert {**row["refused"], **row["missing"]}.keys() == {"2", "3", "4", "5", "6", "7"}
     assert row["missing"].keys() >= {"3", "4", "5"}
+    assert "the reply unpacks to 45" in row["refused"]["6"]
+    assert (tmp_path / "superlink.log").read_text().count("its reply is dropped") == 1
     assert real.rounds()[0].seconds < 2 * deadline  # the nodes' introduction included
-    away = [(client, 1) for client in range(2, 6)]
+    away = [(client, 1) for client in range(2, 8)]
     expected = simulated(config, tmp_path / "simulation", **absent(tmp_path, *away))
     assert same_server(real, expected)
 

@@ -1,0 +1,31 @@
+"""The plan of the comparison behind docs/beyond.md: every run of it can be made, and the tables say what is there."""
+
+import pytest
+
+import beyond
+from support.toy import make_toy
+
+
+@pytest.mark.parametrize("part", beyond.PARTS)
+def test_every_run_of_the_plan_has_settings_of_its_own(part):
+    cells = list(beyond.cells(part))
+    plan = beyond.PARTS[part]
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert len(cells) == len(plan["seeds"]) * len(plan["conditions"]) * len(plan["methods"])
+
+
+def test_settings_are_chosen_on_other_images_and_seeds_than_they_are_reported_on(monkeypatch):
+    assert not {*beyond.PARTS["tuning"]["seeds"]} & {*beyond.PARTS["report"]["seeds"]}
+    toy = make_toy()
+    monkeypatch.setattr(beyond, "HELD_OUT", 10)
+    monkeypatch.setattr(beyond, "load", lambda name, say: toy)
+    data = beyond.held_out("toy")
+    assert len(data.y_test) == 10
+    assert len(data.y_train) == len(toy.y_train) - 10
+    rows = [tuple(image.flatten().tolist()) for image in (*data.x_train, *data.x_test)]
+    assert sorted(rows) == sorted(tuple(image.flatten().tolist()) for image in toy.x_train)
+
+
+def test_every_method_is_tuned_with_as_many_settings():
+    families = [method.split(",")[0] for method in beyond.PARTS["tuning"]["methods"]]
+    assert {families.count(family) for family in families} == {4}
