@@ -48,7 +48,7 @@ WORDS = [
     "participation=shifts:Shifts", "participation.count=2", "delivery=shifts:Shifts", "delivery.count=1",
     "algorithm=decay:TiredClients", "algorithm.rate=0.5", "training.epochs=1", "workers=1", "rounds=3",
 ]  # fmt: skip
-SHORT = {"datasets": ("digits", "digits:digits"), "models": ("my-net", "nets:net"),
+SHORT = {"datasets": ("my-digits", "digits:digits"), "models": ("my-net", "nets:net"),
          "partitions": ("in-order", "shifts:InOrder"), "participations": ("shifts", "shifts:Shifts"),
          "algorithms": ("tired-clients", "decay:TiredClients")}  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_nodes_of_a_federation_find_them_too(own, monkeypatch):
 
 
 def test_short_names_of_installed_packages_are_found(short_names):
-    words = {"dataset": "digits", "model": "my-net", "partition": {"kind": "in-order", "clients": 4},
+    words = {"dataset": "my-digits", "model": "my-net", "partition": {"kind": "in-order", "clients": 4},
              "participation": "shifts", "delivery": "shifts", "algorithm": "tired-clients", "rounds": 1,
              "training": {"epochs": 1}, "workers": 1}  # fmt: skip
     record = simulate(words, "r", say=quiet)
@@ -304,10 +304,10 @@ def test_a_wrong_data_set_is_one_sentence(own, body, said):
 
 def test_names_win_over_paths_and_paths_over_modules(short_names, monkeypatch):
     x, y = np.zeros((4, 3), dtype=np.float32), np.arange(4) % 2
-    for name in ("digits", "digits:digits", "fashion-mini"):
+    for name in ("my-digits", "digits:digits", "fashion-mini"):
         with Path(name).open("wb") as file:
             np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
-    assert len(datasets.load("digits").y_train) == 400
+    assert len(datasets.load("my-digits").y_train) == 400
     assert len(datasets.load("digits:digits").y_train) == 4
     assert len(datasets.load("fashion-mini").y_train) == 6000
 
