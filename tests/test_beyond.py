@@ -3,6 +3,7 @@
 import pytest
 
 import beyond
+from rebafl.report.markdown import with_generated
 from support.toy import make_toy
 
 
@@ -24,6 +25,11 @@ def test_settings_are_chosen_on_other_images_and_seeds_than_they_are_reported_on
     assert len(data.y_train) == len(toy.y_train) - 10
     rows = [tuple(image.flatten().tolist()) for image in (*data.x_train, *data.x_test)]
     assert sorted(rows) == sorted(tuple(image.flatten().tolist()) for image in toy.x_train)
+
+
+def test_the_page_shows_the_results_that_are_there():
+    page = (beyond.HERE.parent / "docs" / "beyond.md").read_text()
+    assert with_generated(page, beyond.tables()) == page
 
 
 def test_every_method_is_tuned_with_as_many_settings():

@@ -6,6 +6,7 @@ python tools/make_docs.py
 import json
 import sys
 
+import beyond
 from architecture import PACKAGE, ROOT, Sources, picture, problems, read_order, table
 from rebafl.report.chaos import chaos_table
 from rebafl.report.markdown import with_generated
@@ -25,6 +26,7 @@ if wrong := problems(sources, order):
 (DOCS / "architecture.svg").write_text(picture(sources, order))
 
 own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
+own["beyond.md"] = beyond.tables()
 for name, text in {**pages(), **own}.items():
     page = DOCS / name
     if not page.exists():
