@@ -42,9 +42,10 @@ def killed_at(step, out, toy, **changes):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("counting")
-def test_killed_before_any_single_write_of_a_run(tmp_path, toy):
+@pytest.mark.parametrize("changes", [{"algorithm": "counting"}, {"algorithm": "fedavg", "validation": 0.2}])
+def test_killed_before_any_single_write_of_a_run(tmp_path, toy, changes):
     """Every file operation of the whole run is the last one once; each time the resumed run must be the same."""
-    changes = {"algorithm": "counting", "rounds": 3}
+    changes = {**changes, "rounds": 3}
     whole = run_toy(tmp_path / "whole", toy, **changes)
     step = 0
     while killed_at(step, tmp_path / "r", toy, **changes):
