@@ -16,8 +16,9 @@ from rebafl.base.errors import UserError
 from rebafl.base.files import sha256
 from rebafl.base.sealed import seal, unseal
 from rebafl.base.tensors import pack
+from rebafl.runs.events import RoundLine
 from rebafl.runs.record import Record
-from support.toy import run_toy
+from support.toy import round_line, run_toy
 
 EVIL = """
 from pathlib import Path
@@ -160,3 +161,14 @@ def test_the_fuzzer_notices_a_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr("rebafl.data.own.read_npz", lambda path, wanted: 1 / 0)
     problems = fuzz_files.fuzz(23, 7, tmp_path)
     assert any("npz" in problem and "Traceback" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"loss": ""}, {"loss": [1e308] * 3}, {"seconds": None}, {"validation_loss": "x"}, {"over_clients": {"m": {}}}],
+)
+def test_a_round_whose_numbers_are_none_is_refused(odd):
+    line = round_line().plain()
+    assert RoundLine.read(line).loss == 0.0
+    with pytest.raises(ValueError, match="is no number"):
+        RoundLine.read({**line, **odd})
