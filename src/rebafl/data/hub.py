@@ -7,6 +7,7 @@ decoded here, by readers of pixels only.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -84,6 +85,7 @@ def _opened(place: str, config: str | None, where: str, say: Callable[[str], Non
     try:
         if not exists(path):
             say(f"{where}: fetching it from the hub, unless it was fetched before …")
+            logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of each of its attempts
             parts = datasets.load_dataset(place, config, cache_dir=cache)
         elif (path / "dataset_dict.json").exists() or (path / "state.json").exists():
             parts = datasets.load_from_disk(place)
@@ -94,7 +96,8 @@ def _opened(place: str, config: str | None, where: str, say: Callable[[str], Non
         else:
             raise ValueError("it is neither a folder nor a parquet file")
     except Exception as error:  # files and the hub fail in many ways
-        raise UserError(f"{where} cannot be read ({one_line(error)}).") from None
+        hint = "" if exists(path) else "; check its name, the network, or give the path of a file or folder"
+        raise UserError(f"{where} cannot be read ({one_line(error)}){hint}.") from None
     return parts if isinstance(parts, Mapping) else {"train": parts}
 
 
