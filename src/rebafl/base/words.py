@@ -27,11 +27,11 @@ def one_line(error: BaseException) -> str:
 def failure(error: BaseException) -> str:
     """The same for the record, where one failure must look like another: without the lines that give details.
 
-    It says where the user's own code failed, if it was that.
+    It says where the user's own code failed, if it was that, without its folder, which is nobody else's business.
     """
     if isinstance(error, UserError):
         return f"{error}".splitlines()[0][:300]
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300] + own_place(error)
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300] + own_place(error, folder=False)
 
 
 def debugging() -> bool:
@@ -54,11 +54,14 @@ def _visible(character: str) -> str:
     return character if kept else character.encode("unicode_escape").decode()
 
 
-def own_place(error: BaseException) -> str:
+def own_place(error: BaseException, folder: bool = True) -> str:
     """` at FILE:LINE`, of the innermost line of the user's own code that an exception came through; '' if none did."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_users(frame.filename)]
-    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    if not own:
+        return ""
+    file = Path(own[-1].filename)
+    return f" at {file if folder else file.name}:{own[-1].lineno}"
 
 
 def is_users(file: str) -> bool:
