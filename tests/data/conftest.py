@@ -17,6 +17,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def server():
     Server.content, Server.limit, Server.ranges, Server.seen = bytes(range(256)) * 400, None, True, []
+    Server.files = {}
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()

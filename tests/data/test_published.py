@@ -115,15 +115,14 @@ def test_an_archive_in_the_data_folder_is_read_as_it_was_published(small_archive
         catalog.load_known(known, quiet)
 
 
-@pytest.mark.parametrize("small_archive", ["cifar-100", "emnist"], indirect=True)
+@pytest.mark.parametrize("small_archive", MAKERS, indirect=True)
 def test_it_is_fetched_from_its_address_and_refused_if_it_is_another(small_archive, server, home):
     name, parts, files = small_archive
-    Server.content = next(iter(files.values()))
     known = known_of(name, files, server)
-    Server.content += b"x"
+    Server.files = {file: content + b"x" for file, content in files.items()}
     with pytest.raises(UserError, match="came damaged"):
         catalog.load_known(known, quiet)
-    Server.content = Server.content[:-1]
+    Server.files = files
     assert np.array_equal(catalog.load_known(known, quiet).x_test.numpy(), parts["test"][0])
 
 

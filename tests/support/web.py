@@ -5,15 +5,16 @@ from typing import ClassVar
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves `content`, in ranges if asked; `limit` cuts the connection after so many bytes."""
+    """Serves `files` by name and else `content`, in ranges if asked; `limit` cuts the connection after so many bytes."""
 
     content: bytes = b""
+    files: ClassVar[dict[str, bytes]] = {}
     limit: int | None = None
     ranges: bool = True
     seen: ClassVar[list[str | None]] = []
 
     def do_GET(self):
-        start = 0
+        start, content = 0, self.files.get(self.path.rpartition("/")[2], self.content)
         asked = self.headers.get("Range")
         type(self).seen.append(asked)
         if self.path.endswith("missing"):
@@ -21,13 +22,13 @@ class Server(BaseHTTPRequestHandler):
             return
         if asked and self.ranges:
             start = int(asked.removeprefix("bytes=").rstrip("-"))
-            if start >= len(self.content):
+            if start >= len(content):
                 self.send_error(416)
                 return
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(self.content) - start))
+        self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        self.wfile.write(self.content[start : start + self.limit if self.limit else None])
+        self.wfile.write(content[start : start + self.limit if self.limit else None])
 
     def log_message(self, *args):
         pass
