@@ -5,7 +5,7 @@ from typing import ClassVar
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves `files` by name and else `content`, in ranges if asked; `limit` cuts the connection after so many bytes."""
+    """Serves `files` by name, else `content`, in ranges if asked; `limit` cuts the connection after so many bytes."""
 
     content: bytes = b""
     files: ClassVar[dict[str, bytes]] = {}
