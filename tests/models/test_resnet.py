@@ -98,7 +98,7 @@ def test_every_algorithm_runs_on_it(tmp_path, kind):
         assert not line.refused, algorithm
 
 
-@pytest.mark.parametrize("kind", ["resnet20-gn", "lr"])
+@pytest.mark.parametrize("kind", ["resnet20-gn", "resnet18-gn", "mlp", "lr"])
 def test_resumed_to_the_bit(tmp_path, kind):
     run(tmp_path / "a", kind)
     resumed = run(tmp_path / "a", kind, rounds=2, workers=2)
