@@ -59,7 +59,7 @@ def test_what_no_attack_looks_at_is_said(tmp_path, clouds, audited):
     """Other tensors than prototypes are not attacked: a page without a verdict on them must not look reassuring."""
     other = run_clouds(tmp_path / "other", clouds, algorithm="fedtrack", rounds=1)
     found = audit_run(other.path, replace(PLAN, rounds=(1,)), clouds, say=quiet)["missing"]
-    assert "means, scatter, which clients share besides" in found
+    assert "length, means, scatter, which clients share besides" in found
     assert not any("share besides" in text for text in audited["missing"])
 
 

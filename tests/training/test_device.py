@@ -17,6 +17,7 @@ from rebafl.runs import device_check
 from rebafl.runs.experiment import prepare, work_again
 from rebafl.training import device
 from rebafl.training.evaluate import score_chunk
+from rebafl.training.resources import one_thread
 from support.standin import NAME, Elsewhere, Mixed, stand_in
 from support.toy import TOY_SETTINGS, TinyNet, quiet, run_toy, same_bits
 
@@ -164,7 +165,8 @@ def test_fresh_processes_instead_of_forked_ones_give_the_same_bits():
     experiment = prepare(make_settings(words), say=quiet)
     server = experiment.first_server()
     expected = start_engine(experiment.work, "local", 1)
-    alike = {o.client: o.upload for o in expected.train(1, Sent(server.weights), [0, 1], lambda client: None)}
+    with one_thread():
+        alike = {o.client: o.upload for o in expected.train(1, Sent(server.weights), [0, 1], lambda client: None)}
     far = replace(experiment.work, device="cuda")  # the process itself never computes there
     engine = start_engine(far, "local", 2)
     try:
