@@ -62,6 +62,12 @@ def test_a_damaged_run_says_so_in_its_row(folder):
     assert "restore it" in " ".join(asked("runs", folder).stdout.split())
 
 
+def test_a_run_that_failed_in_its_first_round_is_listed(folder):
+    rounds = next(folder.rglob("rounds.jsonl"))
+    rounds.unlink()
+    assert rounds.parent.name in {name.split("/")[-1] for name in rows(folder)}
+
+
 def test_tags(folder, monkeypatch):
     asked("tag", folder / "a", folder / "c", "--add", "baseline", "-a", "good")
     asked("tag", folder / "c", "--remove", "good")

@@ -139,6 +139,29 @@ def test_without_a_label_a_file_or_a_network_it_says_so(tmp_path):
 
 @installed
 @pytest.mark.usefixtures("offline")
+@installed
+@pytest.mark.usefixtures("offline")
+def test_texts_of_another_type_are_labels_as_well(tmp_path):
+    """As other libraries write them."""
+    datasets = pytest.importorskip("datasets")
+    table = {"x": [[float(i), 1.0] for i in range(20)], "label": ["a", "b"] * 10}
+    kinds = datasets.Features({"x": [datasets.Value("float32")], "label": datasets.Value("large_string")})
+    datasets.Dataset.from_dict(table, features=kinds).to_parquet(str(tmp_path / "d.parquet"))
+    assert load(f"hf:{tmp_path / 'd.parquet'}", quiet).classes == ("a", "b")
+
+
+@installed
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [({"hospital": ["north", None] * 10}, "whose it is"), ({"image": [b"raw"] * 20}, "holds raw bytes")],
+)
+def test_data_that_would_be_taken_for_something_else_are_refused(tmp_path, columns, reason):
+    write_table(tmp_path / "d.parquet", **columns)
+    with pytest.raises(UserError, match=reason):
+        load(f"hf:{tmp_path / 'd.parquet'}", quiet)
+
+
 def test_a_loading_script_is_never_run(tmp_path):
     folder = tmp_path / "scripted"
     folder.mkdir()

@@ -83,7 +83,13 @@ def test_folders_that_are_no_data_set(tmp_path):
 
 def test_torch_datasets():
     pairs = [(torch.full((3, 4, 5), float(k)), k % 2) for k in range(6)]
-    data = datasets.from_torch(pairs, pairs[:2], classes=["even", "odd"])
+    data = datasets.from_torch(
+        pairs, pairs[:2], classes=["even", "odd"], clients=[f"c{n % 3}" for n in range(len(pairs))]
+    )
+    assert data.client_train is not None
+    assert len(set(data.client_train.tolist())) == 3
+    with pytest.raises(UserError, match="must hold pairs of a tensor"):
+        datasets.from_torch([(x, "odd") for x, _ in pairs], pairs)
     assert data.shape == (3, 4, 5)
     assert data.y_train.tolist() == [0, 1, 0, 1, 0, 1]
     assert torch.equal(data.x_train[4], torch.full((4, 5, 3), 4.0))

@@ -170,5 +170,6 @@ def test_the_fuzzer_notices_a_traceback(tmp_path, monkeypatch):
 def test_a_round_whose_numbers_are_none_is_refused(odd):
     line = round_line().plain()
     assert RoundLine.read(line).loss == 0.0
+    assert RoundLine.read({**line, "loss": None}).loss is None, "as a loss that is not finite is written"
     with pytest.raises(ValueError, match="is no number"):
         RoundLine.read({**line, **odd})

@@ -81,7 +81,8 @@ def _table(rows: list[Plain]) -> Table:
 
 def _troubles(path: Path) -> dict[str, str]:
     """What was refused, missing or discarded; most runs have nothing of it, and their lines need not be read."""
-    return tally(Record(path).rounds()).words() if TROUBLE.search(read_bytes(path / ROUNDS)) else {}
+    lines = path / ROUNDS
+    return tally(Record(path).rounds()).words() if exists(lines) and TROUBLE.search(read_bytes(lines)) else {}
 
 
 def _percent(value: float | None) -> str:

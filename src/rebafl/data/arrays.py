@@ -166,11 +166,12 @@ def from_arrays(
 
     Images are (n, height, width[, channels]), bytes or numbers; vectors are (n, features). Where no normalisation,
     `mean` and `std` by channel or feature, is given, that of the training inputs is used. Texts become hashed bags of
-    words. `clients` says whose each training sample is, by a number or a name.
+    words. `clients`, or an array `client_train`, says whose each training sample is, by a number or a name.
     """
     if all(is_text(arrays.get(key)) for key in ("x_train", "x_test")):
         arrays = {**arrays, **{key: hashed_words(arrays[key]) for key in ("x_train", "x_test")}}
         mean, std = (0.0,), (1.0,)
+    clients = arrays.get("client_train") if clients is None else clients
     checked = check(arrays, name, layout)
     count = 1 + int(max(checked["y_train"].max(), checked["y_test"].max()))
     names = tuple(map(str, classes or range(count)))

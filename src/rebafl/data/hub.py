@@ -34,6 +34,9 @@ TESTS = ("test", "validation", "valid", "val", "dev")
 NEEDS = "hf: data need Hugging Face's datasets; install it with: pip install 'rebafl[hf]'."
 
 
+TEXTS, RAW = ("string", "large_string"), ("binary", "large_binary")  # as Arrow calls them
+
+
 def check_hub(dataset: str) -> tuple[str, dict[str, str]]:
     """The name or path in `hf:…`, and its options; refused if it cannot be read."""
     place, _, query = dataset.removeprefix(HUB).partition("?")
@@ -68,7 +71,7 @@ def load_hub(dataset: str, say: Callable[[str], None], side: int, column: str) -
         for part in (train, test)
         if part is not None
     ]
-    owners = np.asarray(train[client][:]).astype(str) if client else None
+    owners = _owners(train[client][:], client, where) if client else None
     if test is None:
         say(f"{where} has no part for the test: every fifth sample is.")
         arrays: Arrays = every_fifth(*read[0])
@@ -134,7 +137,7 @@ def _class_names(part: Any, label: str) -> tuple[str, ...] | None:
     feature = part.features[label]
     if type(feature).__name__ == "ClassLabel":
         return tuple(map(str, feature.names))
-    return tuple(sorted(set(map(str, part[label])))) if getattr(feature, "dtype", "") == "string" else None
+    return tuple(sorted(set(map(str, part[label])))) if getattr(feature, "dtype", "") in TEXTS else None
 
 
 def _labels(part: Any, label: str, names: Sequence[str] | None, where: str) -> npt.NDArray[np.generic]:
@@ -158,8 +161,17 @@ def _inputs(part: Any, given: str, others: set[str], side: int, where: str) -> n
     name = _column(part, given, found, "input", where)
     if name in images:
         return _images(part, name, side, where)
+    if getattr(features[name], "dtype", "") in RAW:
+        raise UserError(f"{where}: the column {name!r} holds raw bytes; store images, texts or lists of numbers.")
     values = np.asarray(part[name][:])
     return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def _owners(values: Sequence[object], column: str, where: str) -> npt.NDArray[np.generic]:
+    """Whose each sample is; somebody's, or all that nobody owns would be one more client."""
+    if any(value is None or value != value for value in values):
+        raise UserError(f"{where}: the column {column!r} does not say of every sample whose it is.")
+    return np.asarray(values).astype(str)
 
 
 def _is_number(feature: Any) -> bool:

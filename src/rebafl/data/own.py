@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ..base.errors import UserError
+from ..base.words import one_line
 from .arrays import MOST_CLASSES, NAMES, Arrays, Data, from_arrays
 from .images import SUFFIXES, read_image
 from .npz import read_npz
@@ -134,14 +135,23 @@ def from_torch(
     test: MapDataset,
     classes: Sequence[str] | None = None,
     name: str = "python",
+    clients: Sequence[int | str] | None = None,
 ) -> Data:
-    """Two torch Datasets of (input, label) pairs, each read once; images as (channels, height, width)."""
+    """Two torch Datasets of (input, label) pairs, each read once; images as (channels, height, width).
+
+    `clients` says whose each training sample is, by a number or a name.
+    """
     arrays: Arrays = {}
     for part, dataset in (("train", train), ("test", test)):
         pairs = [dataset[index] for index in range(len(dataset))]
         if not pairs:
             raise UserError(f"The {part} data set is empty.")
-        x = torch.stack([torch.as_tensor(x) for x, _ in pairs]).numpy()
+        try:
+            x = torch.stack([torch.as_tensor(x) for x, _ in pairs]).numpy()
+            arrays[f"y_{part}"] = np.array([int(y) for _, y in pairs])
+        except (TypeError, ValueError, RuntimeError) as error:
+            must = "must hold pairs of a tensor, all of one shape, and a class number"
+            raise UserError(f"The {part} data set {must} ({one_line(error)}).") from None
         arrays[f"x_{part}"] = x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
-        arrays[f"y_{part}"] = np.array([int(y) for _, y in pairs])
-    return from_arrays(name, arrays, tuple(classes) if classes else None, layout="channels-last")
+    owners = None if clients is None else np.asarray(clients)
+    return from_arrays(name, arrays, tuple(classes) if classes else None, clients=owners, layout="channels-last")

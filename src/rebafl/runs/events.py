@@ -129,8 +129,9 @@ class RoundLine:
         scores = [values["accuracy"], *(score for score in optional if score is not None)]
         if not all(type(score) in (int, float) and 0 <= score <= 100 for score in scores):
             raise ValueError("an accuracy or a recall is no percentage")
-        numbers = [values["loss"], values["seconds"], values.get("validation_loss", 0.0)]
-        if not all(type(number) in (int, float) for number in (*numbers, *values.get("over_clients", {}).values())):
+        losses = [loss for loss in (values["loss"], values.get("validation_loss")) if loss is not None]
+        numbers = [*losses, values["seconds"], *values.get("over_clients", {}).values()]
+        if not all(type(number) in (int, float) for number in numbers):
             raise ValueError("a loss, a time or an accuracy over clients is no number")
         for name in ("refused", "missing"):
             known[name] = {int(client): str(reason) for client, reason in known.get(name, {}).items()}

@@ -266,6 +266,8 @@ def predict(
         raise UserError(
             "This model was trained on arrays of numbers, not on image files; use its logits() from Python."
         )
+    if isinstance(images, (str, Path)) or not all(isinstance(path, (str, Path)) for path in images):
+        raise UserError("predict() takes a list of image files; for arrays there is the model's logits().")
     pixels = np.stack([read_image(Path(path), model.inputs.shape) for path in images])
     return corrected(model.logits(torch.from_numpy(pixels)), prior, trained)
 
