@@ -35,7 +35,7 @@ RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
 PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
 PARTS: dict[str, Any] = PLAN["parts"]
-TUNING = "beyond/tuning"
+TUNING, TESTED = "beyond/tuning", "beyond/report"  # folders of results: by the images that score them
 OURS, RIVALS = "FedTrack", ("ReBaFL, μ 5", "FedDyn, α 0.1")
 
 
@@ -49,7 +49,7 @@ def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only:
                     continue
                 words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
                 settings = replace(make_settings(parse_assignments(words)), seed=seed)
-                yield Cell(method, condition, f"beyond/{part}", settings)
+                yield Cell(method, condition, TUNING if part == "tuning" else TESTED, settings)
 
 
 def held_out(name: str) -> Data:
