@@ -116,7 +116,8 @@ def bar(condition: str) -> list[str]:
     means = {method: mean_of(own, "second_half") for method, own in runs.items()}
     rival = max(RIVALS, key=lambda method: means[method])
     ours, rebafl = runs[OURS], runs[RIVALS[0]]
-    leads = [us.measure("second_half") - them.measure("second_half") for us, them in zip(ours, runs[rival], strict=True)]
+    scores = [[result.measure("second_half") for result in runs[method]] for method in (OURS, rival)]
+    leads = [us - them for us, them in zip(*scores, strict=True)]
     top = ceiling(condition)
     return [
         condition,
