@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebafl.base.errors import UserError
-from rebafl.population.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Pathological
+from rebafl.population.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Listed, Pathological
 from rebafl.runs.settings import make_settings
 
 LABELS = np.repeat(np.arange(10), 60)
@@ -110,6 +110,30 @@ def test_the_clients_of_a_file_are_counted_unless_their_number_is_given(tmp_path
         make_settings(counted.plain()).partition.split(LABELS, 10, 0)
 
 
+def test_listed_clients_take_the_next_samples_of_their_classes_in_the_order_of_the_data():
+    labels = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0])
+    listed = Listed(classes=((1, 0), (0,), (0, 1)), samples=3)
+    assert listed.clients == 3
+    split = listed.split(labels, 2, seed=5)
+    # client 0: one of class 1, two of class 0; client 1: three of class 0; client 2: of class 0 none are left
+    assert [split.indices(client).tolist() for client in range(3)] == [[0, 1, 2], [4, 6, 8], [0, 3, 5]]
+
+
+@pytest.mark.parametrize(
+    ("classes", "samples", "clients", "problem"),
+    [
+        (((0, 1), (1, 1)), 4, 0, "client 1 must hold different classes between 0 and 9"),
+        (((0, 10),), 4, 0, "client 0 must hold different classes between 0 and 9"),
+        (((0, 1),), 1, 0, "no more than its 1 samples"),
+        (((0,),), 61, 0, "61 samples of class 0 are more than the 60"),
+        (((0,), (1,)), 4, 3, r"lists 2 clients, partition\.clients says 3"),
+    ],
+)
+def test_listed_refuses_what_cannot_be(classes, samples, clients, problem):
+    with pytest.raises(UserError, match=problem):
+        Listed(classes=classes, samples=samples, clients=clients).split(LABELS, 10, 0)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[[0]]", "[[0], [-1]]", "[[0], [600]]", "[[0], []]", "[[0], [1, 1]]",
                                   "[[0], [1.5]]", '[[0], ["1"]]', "[[0], 3]", "[[0], [true]]",
                                   "[[0],[99999999999999999999]]"])  # fmt: skip
@@ -134,7 +158,7 @@ def test_the_impossible_is_refused_with_the_reason(partition):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("file", "natural")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("file", "listed", "natural")])
 def test_same_seed_same_split_other_seed_another(kind):
     partition = KINDS[kind](clients=10, **({"samples": 50} if kind in ("pathological", "clustered") else {}))
     splits = [partition.split(LABELS, 10, seed).table() for seed in (0, 0, 1)]

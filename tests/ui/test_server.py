@@ -226,8 +226,9 @@ def test_every_field_of_the_form_takes_its_own_default():
     for section in fields["sections"]:
         for kind, part in section["kinds"].items():
             words = {field["name"]: field["default"] for field in part["fields"] if field["default"]}
-            needed = {"path": "x.csv"}.items() if kind in ("trace", "file") else ()
-            words |= {f"{section['name']}.{key}": value for key, value in needed}
+            needed = {"trace": ("path", "x.csv"), "file": ("path", "x.json"), "listed": ("classes", "[[0]]")}
+            if kind in needed:
+                words[f"{section['name']}.{needed[kind][0]}"] = needed[kind][1]
             chosen = {section["name"]: kind} if section["kind"] else {}
             assert checked_words({"dataset": "fashion-mini", **chosen, **words}, own_code=False)[1]
 

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.errors import UserError
 from ..base.kinds import Kinds, address_of, explained, no_subclass
-from ..base.reading import read_text
+from ..base.reading import located, read_text
 from ..base.rng import generator
 
 Indices = npt.NDArray[np.int64]
@@ -169,7 +168,7 @@ class File(Partition):
 
     def _pieces(self) -> list[Indices]:
         try:
-            lists = json.loads(read_text(Path(self.path)))
+            lists = json.loads(read_text(located(self.path)))
             pieces = [np.array(positions, dtype=object).astype(np.int64) for positions in lists]
             good = all(isinstance(piece, list) and all(type(i) is int for i in piece) for piece in lists)
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -193,6 +192,53 @@ class File(Partition):
                     f"partition.path: client {client} in {self.path} must have different positions "
                     f"between 0 and {len(labels) - 1}, at least one."
                 )
+        return _fixed(pieces, labels, classes)
+
+
+@parameters
+class Listed(Partition):
+    """Client i holds the classes listed for it, and takes the next n_i/N samples of each, in the order of the data.
+
+    The last class takes the remainder. Where fewer are left of a class, its first sample is the next one again.
+    """
+
+    name = "listed"
+    classes: Annotated[
+        tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)], ...],
+        Field(min_length=1, description="for each client the classes it holds, such as [[0,1],[1,2]]"),
+    ]
+    samples: Annotated[int, Field(ge=1, description="samples a client holds (n_i)")] = 1000
+    clients: Annotated[
+        int, Field(ge=0, le=10_000_000, description="how many clients there are (m); 0: as many as are listed")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            object.__setattr__(self, "clients", len(self.classes))
+
+    def split(self, labels: Indices, classes: int, seed: int) -> Split:
+        if self.clients != len(self.classes):
+            raise UserError(
+                f"partition.classes lists {len(self.classes)} clients, partition.clients says {self.clients}; "
+                "make them agree."
+            )
+        pools = [np.flatnonzero(labels == c) for c in range(classes)]
+        used, pieces = [0] * classes, []
+        for client, held in enumerate(self.classes):
+            sizes = _shares(self.samples, len(held))
+            if len(set(held)) < len(held) or max(held) >= classes or not all(sizes):
+                raise UserError(
+                    f"partition.classes: client {client} must hold different classes between 0 and {classes - 1}, "
+                    f"no more than its {self.samples} samples."
+                )
+            for c, size in zip(held, sizes, strict=True):
+                if size > len(pools[c]):
+                    raise UserError(
+                        f"partition: {size} samples of class {c} are more than the {len(pools[c])} in the data; "
+                        "lower partition.samples."
+                    )
+                used[c] = size + (used[c] if used[c] + size <= len(pools[c]) else 0)
+            pieces.append(np.concatenate([pools[c][used[c] - n : used[c]] for c, n in zip(held, sizes, strict=True)]))
         return _fixed(pieces, labels, classes)
 
 
@@ -227,7 +273,7 @@ class Natural(Partition):
 
 KINDS: Kinds[type[Partition]] = Kinds(
     "partition",
-    {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, File, Natural)},
+    {kind.name: kind for kind in (Pathological, Clustered, Even, Dirichlet, Iid, Listed, File, Natural)},
     no_subclass(Partition),
 )
 
@@ -289,7 +335,7 @@ def _draw(labels: Indices, classes: int, seed: int, clients: int, samples: int, 
     if empty := [c for c, pool in enumerate(pools) if not len(pool)]:
         raise UserError(f"partition: the training data have no sample of class {empty[0]}, so clients cannot draw it.")
     for held in per_group:
-        most = samples - (held - 1) * (samples // held)  # the last class takes the remainder
+        most = _shares(samples, held)[-1]
         if held > classes or held > samples:
             raise UserError(
                 f"partition: a client cannot hold {held} classes, with {classes} classes in the data and "
@@ -304,14 +350,19 @@ def _draw(labels: Indices, classes: int, seed: int, clients: int, samples: int, 
     def indices(client: int) -> Indices:
         random = generator(seed, PURPOSE, client=client)
         held = per_group[client % len(per_group)]
-        each = samples // held
-        sizes = [each] * (held - 1) + [samples - each * (held - 1)]
+        sizes = _shares(samples, held)
         own = random.choice(classes, size=held, replace=False)
         return np.sort(np.concatenate([
             random.choice(pools[c], size=size, replace=False) for c, size in zip(own, sizes, strict=True)
         ]))  # fmt: skip
 
     return Split(clients, classes, labels, indices)
+
+
+def _shares(samples: int, held: int) -> list[int]:
+    """How many samples of each of its classes a client has; the last class takes the remainder."""
+    each = samples // held
+    return [each] * (held - 1) + [samples - each * (held - 1)]
 
 
 def _shards(sizes: list[int], clients: int, held: int) -> list[int]:

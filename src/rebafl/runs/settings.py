@@ -25,7 +25,7 @@ from ..algorithms.robust import Defence, NoDefence
 from ..base.config import KIND, Added, Plain, added, build, declared, merge, nested, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
-from ..base.reading import read_bytes
+from ..base.reading import located, read_bytes
 from ..engines import Where
 from ..models.choice import ModelChoice
 from ..population import participation, partition
@@ -165,7 +165,7 @@ class Settings:
         total = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode())
         for part in (self.partition, self.participation, self.delivery):
             if path := getattr(part, "path", ""):
-                total.update(_content(Path(path)))
+                total.update(_content(located(path)))
         return total.hexdigest()
 
     @property
