@@ -266,6 +266,10 @@ class Algorithm(ABC):
         """Change the gradients in place, between the backward pass and the step."""
         return None
 
+    def after_step(self, net: Classifier, context: Context) -> None:
+        """Change the weights in place, after the step: what momentum shall not see."""
+        return None
+
     def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
         """After the last step: what goes up besides the change of the weights."""
         return {}
