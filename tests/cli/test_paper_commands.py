@@ -53,7 +53,7 @@ def test_the_commands(tmp_path, monkeypatch):
     assert not stale.exists(), "a picture of results that are gone"
     text = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "![Small, scale quick](figures/small-quick.png)" in text
-    assert "At scale `paper`: pending." in text
+    assert "At the paper's scale: nothing yet." in text
     kept = json.loads(next((tmp_path / "results" / "quick").glob("*.json")).read_text())
     assert {"rounds", "seed", "settings", "environment", "curves", "sha256"} == set(kept)
 

@@ -17,6 +17,7 @@ from ..paper.items import ALL, Cell, cells, cells_of, find_item, find_items, fin
 from ..paper.results import count_finished, missing
 from ..paper.runner import OutOfTime, run_cell
 from ..paper.verify import choose
+from ..report.paper_claims import compared
 from ..report.paper_tables import tables
 from ..runs.events import Event, Listener, RoundLine
 from ..runs.record import Record
@@ -180,14 +181,15 @@ def show_item(
         )
     for condition, (header, rows) in tables(shown, always_printed=True):
         show_table(header, rows, condition)
-    for claim, verdict in zip(shown.item.claims, shown.verdicts(), strict=True):
-        evidence = f" ({verdict.evidence})" if verdict.evidence else ""
-        out.print(Text(f"{verdict.decision}: {claim.text}{evidence}"), soft_wrap=True)
+    for reading in shown.verdicts():
+        out.print(Text(f"{reading.decision}: {reading.claim.text}"), soft_wrap=True)
+        for line in compared(reading):
+            out.print(Text(f"  {line}"), soft_wrap=True)
     for trouble in shown.troubles():
         out.print(Text(trouble, "yellow"), soft_wrap=True)
     if shown.pending:
         out.print(Text(f"Pending: {shown.pending}"), soft_wrap=True)
-    for path in draw(shown, target / f"{name}-{scale}"):
+    for path in draw(shown, target):
         out.print(Text(f"Drawn in {path}.png and {path}.pdf"), soft_wrap=True)
 
 
