@@ -19,7 +19,7 @@ from ..algorithms.interface import Algorithm
 from ..base.config import KIND, Plain, parse_assignments, plain
 from ..base.errors import UserError
 from ..paper.results import Result, read_file
-from ..population.partition import KINDS as PARTITIONS
+from ..population.splitting import KINDS as PARTITIONS
 from ..runs.measures import second_half
 from ..runs.settings import make_settings
 from ..runs.sweep import options
