@@ -367,6 +367,30 @@ def test_an_algorithm_with_an_old_hook_is_refused(own, hook, now):
     )
 
 
+def test_a_hook_that_is_misspelt_is_refused(own):
+    """It would never be called."""
+    source = """
+        from rebafl import Algorithm, parameters
+
+        @parameters
+        class Mine(Algorithm):
+            name = "mine"
+
+            def {}(self, *_):
+                return {{}}
+    """
+    own("decay", source.format("agregate"))
+    with pytest.raises(UserError) as error:
+        make_settings({"algorithm": "decay:Mine"})
+    assert str(error.value) == (
+        "algorithm: decay:Mine defines agregate(), which nothing calls; did you mean aggregate()? "
+        "If it is a helper of your own, call it _agregate."
+    )
+    for helper in ("_agregate", "gram_matrix"):
+        own("decay", source.format(helper))
+        assert make_settings({"algorithm": "decay:Mine"}).algorithm.name == "mine"
+
+
 @pytest.mark.slow
 def test_own_modules_are_found_in_the_current_folder_by_the_command(own, tmp_path):
     words = [sys.executable, "-m", "rebafl", "run", *WORDS, "workers=2", "out=r", "-q"]

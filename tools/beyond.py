@@ -26,7 +26,7 @@ import numpy as np
 from rebafl.base.config import parse_assignments, read_toml
 from rebafl.data import Data, load
 from rebafl.paper.items import Cell
-from rebafl.paper.results import Result, keep, missing, read
+from rebafl.paper.results import WORST_RECALL, Result, keep, missing, read
 from rebafl.runs.settings import make_settings
 from rebafl.runs.simulate import simulate
 
@@ -116,7 +116,8 @@ def bar(condition: str) -> list[str]:
     means = {method: mean_of(own, "second_half") for method, own in runs.items()}
     rival = max(RIVALS, key=lambda method: means[method])
     ours, rebafl = runs[OURS], runs[RIVALS[0]]
-    leads = [us.measure("second_half") - them.measure("second_half") for us, them in zip(ours, runs[rival], strict=True)]
+    scores = [[result.measure("second_half") for result in runs[method]] for method in (OURS, rival)]
+    leads = [us - them for us, them in zip(*scores, strict=True)]
     top = ceiling(condition)
     return [
         condition,
@@ -126,7 +127,7 @@ def bar(condition: str) -> list[str]:
         f"{fmean(leads) / (top - means[rival]):.0%} of {top - means[rival]:.1f}" if top else "–",
         f"{mean_of(ours, 'swing'):.1f} / {mean_of(rebafl, 'swing'):.1f}",
         " / ".join(f"{fmean(map(rounds_to, own, rebafl)):.0f}" for own in (ours, rebafl)),
-        " / ".join(f"{fmean(map(worst_class, runs[method])):.0f}" for method in (OURS, *RIVALS)),
+        " / ".join(f"{mean_of(runs[method], WORST_RECALL):.0f}" for method in (OURS, *RIVALS)),
     ]
 
 
@@ -150,11 +151,6 @@ def rounds_to(result: Result, rebafl: Result) -> float:
     """The first round that is as good as ReBaFL's last ten are on average; one more than there are if none is."""
     goal = rebafl.measure("last10")
     return next((r for r, accuracy in enumerate(result.curves["accuracy"], 1) if accuracy >= goal), result.rounds + 1)
-
-
-def worst_class(result: Result) -> float:
-    """The recall of each round's worst class, over the second half."""
-    return fmean(result.curves["worst_recall"][result.rounds // 2 :])
 
 
 def table(part: str) -> str:

@@ -8,6 +8,8 @@ import sys
 
 import beyond
 from architecture import PACKAGE, ROOT, Sources, picture, problems, read_order, table
+from rebafl.advice.measured import SHIPPED, as_json, collect
+from rebafl.report import which_method
 from rebafl.report.chaos import chaos_table
 from rebafl.report.markdown import with_generated
 from rebafl.report.reference import pages
@@ -27,6 +29,9 @@ if wrong := problems(sources, order):
 
 own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
 own["beyond.md"] = beyond.tables()
+known = collect(ROOT / "results", DOCS / "measured" / "race.json")
+SHIPPED.write_text(as_json(known))
+own["which-method.md"] = which_method.page(known)
 for name, text in {**pages(), **own}.items():
     page = DOCS / name
     if not page.exists():

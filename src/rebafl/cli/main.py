@@ -17,6 +17,7 @@ from ..base.errors import UserError
 from ..base.version import VERSION
 from ..base.words import debugging
 from . import (
+    advise,
     bench,
     compare,
     completion,
@@ -83,6 +84,7 @@ for command in (
     models.predict,
     settings.settings,
     settings.algorithms,
+    advise.advise,
     data.partition,
     data.datasets,
     bench.bench,

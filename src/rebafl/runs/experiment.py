@@ -13,7 +13,6 @@ from .. import data as datasets
 from ..algorithms.aggregate import Upload
 from ..algorithms.hooks import checked_tensors
 from ..algorithms.interface import Server, Task, Training
-from ..algorithms.prototypes import PROTOTYPES
 from ..algorithms.robust import NoDefence
 from ..base.config import Plain
 from ..base.errors import UserError
@@ -27,7 +26,7 @@ from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
 from ..population.partition import Indices, Natural, Split, pooled, split_by
 from ..training.attacks import Liars
-from ..training.claims import claims
+from ..training.claims import claims, uncovered
 from ..training.client_work import Work
 from ..training.device import resolve
 from ..training.loop import fit
@@ -168,12 +167,9 @@ def prepare(
         raise UserError(reason)
     if settings.stop.kind != "never" and not settings.validation:
         raise UserError("stop = 'plateau' looks at a validation part, which this run has not; add validation=0.1.")
-    training, algorithm = settings.training, settings.algorithm
-    if algorithm.needs_sgd and (training.optimizer != "sgd" or training.nesterov):
-        raise UserError(
-            f"{algorithm.name} needs SGD with plain momentum, since {algorithm.needs_sgd}; use training.optimizer=sgd "
-            "training.nesterov=false, or another algorithm."
-        )
+    if reason := wrong_optimizer(settings):
+        raise UserError(reason)
+    algorithm = settings.algorithm
     code = own_code(settings, model, data)
     again = partial(work_again, settings.plain()) if data is None and model is None else None
     data, split, warnings = split_data(settings, data, say)
@@ -217,23 +213,25 @@ def _claims(experiment: Experiment, noise: NoiseSource) -> tuple[str, ...]:
     settings, server = experiment.settings, experiment.first_server()
     algorithm, protect = settings.algorithm, settings.protect
     shared, said = algorithm.shared_template(server), []
-    if protect.hides and (bare := algorithm.unprotected()):
-        raise UserError(
-            f"protect.{protect.hides} cannot cover {' and '.join(bare)}, which {algorithm.name} shares: choose another "
-            "algorithm, or protect.secagg."
-        )
-    if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
-        raise UserError(
-            f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
-            f"{others[0]} and more besides, which follows from a client's change without noise: "
-            "choose another algorithm, or protect.update_noise."
-        )
+    if reason := uncovered(algorithm, protect, shared):
+        raise UserError(reason)
     if protect.secagg:
         averages = experiment.averages(server)
         if reason := impossible(algorithm, KINDS["algorithm"].kind_of(type(algorithm)), averages):
             raise UserError(reason)
         said += [SECAGG_SIMULATED if noise == "seed" else SECAGG_REAL]
     return (*said, *claims(protect, shared, noise)) if protect.noisy else tuple(said)
+
+
+def wrong_optimizer(settings: Settings) -> str:
+    """Why the algorithm is wrong with the optimiser that is asked for, or ''."""
+    training, algorithm = settings.training, settings.algorithm
+    if not algorithm.needs_sgd or (training.optimizer == "sgd" and not training.nesterov):
+        return ""
+    return (
+        f"{algorithm.name} needs SGD with plain momentum, since {algorithm.needs_sgd}; use training.optimizer=sgd "
+        "training.nesterov=false, or another algorithm."
+    )
 
 
 def undefended(settings: Settings) -> str:

@@ -214,6 +214,9 @@ def make_settings(*layers: Mapping[str, Any]) -> Settings:
     paper = OF_THE_PAPER.get(dataset, {}) if isinstance(dataset, str) else {}
     values = merge([_DEFAULTS, paper, chosen], SECTIONS)
     parts = {name: _section(name, values.pop(name)) for name in SECTIONS}
+    for name in values:
+        if name not in _fields and (sections := [part for part in SECTIONS if name in declared(type(parts[part]))]):
+            raise UserError(f"Unknown key {name!r}; did you mean {f'.{name} or '.join(sections)}.{name}?")
     return build(Settings, {**values, **parts})
 
 

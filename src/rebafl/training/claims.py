@@ -1,12 +1,29 @@
-"""What does noise promise, and what not? Sentences that a run says when it starts, and that its record has."""
+"""What do protections promise, and what not? What they cannot cover is refused; the rest a run says when it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..algorithms.interface import Algorithm
 from ..algorithms.prototypes import PROTOTYPES
 from ..base.rng import NoiseSource
 from .protections import Protections
+
+
+def uncovered(algorithm: Algorithm, protect: Protections, shared: Collection[str]) -> str:
+    """Why these protections cannot cover what this algorithm shares, or ''; `shared` names it."""
+    if protect.hides and (bare := algorithm.unprotected()):
+        return (
+            f"protect.{protect.hides} cannot cover {' and '.join(bare)}, which {algorithm.name} shares: choose another "
+            "algorithm, or protect.secagg."
+        )
+    if protect.central_noise and (others := sorted(set(shared) - {PROTOTYPES})):
+        return (
+            f"protect.central_noise blurs the mean change of the weights; {algorithm.name} shares "
+            f"{others[0]} and more besides, which follows from a client's change without noise: "
+            "choose another algorithm, or protect.update_noise."
+        )
+    return ""
 
 
 def claims(protect: Protections, shared: Collection[str], source: NoiseSource) -> tuple[str, ...]:

@@ -1,0 +1,52 @@
+"""Which methods can a user not take? What a setting rules out, by what each algorithm declares of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..algorithms.interface import Algorithm, Server, Task
+from ..models.choice import ModelChoice, make_net
+from ..models.contract import weights_of
+from ..runs.experiment import undefended, wrong_optimizer
+from ..runs.settings import Settings
+from ..training.claims import uncovered
+from .measured import Condition, Entry
+
+CLASSES, FEATURES = 10, 128
+FOR_EACH_WEIGHT = "one more number for each weight"
+
+
+def shared_by(algorithm: Algorithm) -> list[str]:
+    """What an upload holds besides weights and class counts, by name."""
+    net = make_net(ModelChoice(kind="mlp"), (1, 4, 4), CLASSES, seed=0)
+    state = algorithm.server_state(net, Task(CLASSES, FEATURES, 20))
+    shared = set(algorithm.shared_template(Server(weights_of(net), state)))
+    return sorted(shared - weights_of(net).keys()) + [FOR_EACH_WEIGHT] * bool(shared & weights_of(net).keys())
+
+
+def no_competitor(algorithm: Algorithm) -> str:
+    """Why a method is measured as a mark beside the others only, or ''."""
+    if images := algorithm.server_samples():
+        return f"it needs {images} images of each class at the server"
+    if algorithm.pooled or type(algorithm).scored is not Algorithm.scored:
+        return "it is no federation"
+    return ""
+
+
+def competing(condition: Condition) -> list[Entry]:
+    return [entry for entry in condition.entries if not no_competitor(entry.algorithm)]
+
+
+def keeps_state(algorithm: Algorithm) -> bool:
+    return algorithm.costs.state != "none"
+
+
+def ruled_out(algorithm: Algorithm, settings: Settings, no_state: bool = False) -> str:
+    """Why this method cannot be had with these settings, or ''."""
+    if no_state and keeps_state(algorithm):
+        return f"clients keep {algorithm.costs.state}"
+    settings = replace(settings, algorithm=algorithm)
+    protect = settings.protect
+    if protect.secagg and algorithm.needs_each_upload():
+        return "its server must see each upload, and with protect.secagg only their sum is known"
+    return wrong_optimizer(settings) or undefended(settings) or uncovered(algorithm, protect, shared_by(algorithm))

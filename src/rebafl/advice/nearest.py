@@ -1,0 +1,107 @@
+"""What was measured near a user's setting, and what does it say? The nearest condition of each data set and scale.
+
+It has the fewest steps (`apart`), and is near if these are at most two. The paper's scale comes first; of a smaller one
+the nearest condition is added only if it is nearer, or if its best method was not run at the larger ones.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..runs.settings import Settings
+from .limits import competing, ruled_out
+from .measured import ROUNDS, Condition, Measured
+from .setting import Setting, apart, setting_of
+from .verdict import Verdict, judge, judge_stateless
+
+NEAR = 2.0  # steps
+SEEDS = "0..2"
+
+
+@dataclass(frozen=True)
+class Near:
+    """A condition that was measured, how far it is, and its verdict on the methods that a user can take."""
+
+    condition: Condition
+    differences: tuple[tuple[float, str], ...]
+    verdict: Verdict
+    stateless: Verdict | None
+
+    @property
+    def steps(self) -> float:
+        return sum(steps for steps, _ in self.differences)
+
+    @property
+    def is_near(self) -> bool:
+        return self.steps <= NEAR
+
+    @property
+    def words(self) -> str:
+        """How near it is."""
+        if not self.differences:
+            return "like yours"
+        differences = "; ".join(words for _, words in self.differences)
+        return f"{'near yours' if self.is_near else 'not near yours'} ({self.steps:.1f} steps): {differences}"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All that is to be said to a user; `found` holds one condition that is not near, if none is."""
+
+    setting: Setting
+    found: tuple[Near, ...]
+    excluded: dict[str, str]
+    again: str
+
+    @property
+    def is_near(self) -> bool:
+        return any(near.is_near for near in self.found)
+
+
+def advise(settings: Settings, words: Sequence[str], measured: Measured, no_state: bool = False) -> Advice:
+    """`words` are the user's own, for the command that measures it."""
+    mine = setting_of(settings, observe=True)
+    names = {entry.name: entry.algorithm for condition in measured.conditions for entry in competing(condition)}
+    reasons = {name: ruled_out(algorithm, settings, no_state) for name, algorithm in sorted(names.items())}
+    excluded = {name: reason for name, reason in reasons.items() if reason}
+    judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded))]
+    known = sorted({near.condition.setting.dataset for near in judged})
+    found = [
+        near for name in known if mine.dataset in (name, *{mine.dataset} - {*known}) for near in _said(judged, name)
+    ]
+    near_ones = [near for near in found if near.is_near]
+    found = near_ones or sorted(found, key=lambda near: near.steps)[:1]
+    good = {entry.name for near in near_ones for entry in (*near.verdict.level, near.verdict.leads[0].over)}
+    good = good or {near.verdict.best.name for near in judged}
+    return Advice(mine, tuple(found), excluded, command(words, sorted({"fedavg", *good} - excluded.keys())))
+
+
+def _near(mine: Setting, condition: Condition, excluded: dict[str, str]) -> Near | None:
+    entries = [entry for entry in competing(condition) if entry.name not in excluded]
+    differences, verdict = tuple(apart(mine, condition.setting)), judge(entries)
+    return Near(condition, differences, verdict, judge_stateless(entries)) if verdict else None
+
+
+def _said(judged: Sequence[Near], dataset: str) -> list[Near]:
+    """What is said of a data set, the largest scale first."""
+    said: list[Near] = []
+    for scale in ROUNDS:
+        here = [n for n in judged if (n.condition.scale, n.condition.setting.dataset) == (scale, dataset)]
+        nearest = min(here, key=lambda near: near.steps, default=None)
+        if nearest and (not said or _adds(nearest, said)):
+            said.append(nearest)
+    return said
+
+
+def _adds(smaller: Near, larger: Sequence[Near]) -> bool:
+    run = {entry.kind for near in larger for entry in near.condition.entries}
+    return smaller.steps < min(near.steps for near in larger) or smaller.verdict.best.kind not in run
+
+
+def command(words: Sequence[str], names: Sequence[str]) -> str:
+    """What a user runs to know it for sure: FedAvg and what did well nearby, or anywhere if nothing is near."""
+    mine = [word for word in words if not re.match(r"(algorithm\b.*|seed|out)=", word)]
+    return shlex.join(["rebafl", "sweep", *mine, f"algorithm={','.join(names)}", f"seed={SEEDS}", "out=runs/which"])

@@ -1,0 +1,128 @@
+"""Which method was best under a condition, by how much, and how sure is that?
+
+Two methods are compared by their differences on the seeds that both have. A lead that is at most half a point, or at
+most its standard error, is too close; one seed is one seed. The best is the one that is ahead of most others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, stdev
+
+from ..runs.paired import paired
+from .limits import keeps_state
+from .measured import Entry
+
+CLOSE = 0.5  # points
+Named = Callable[[Entry], str]
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far one method is ahead of another."""
+
+    of: Entry
+    over: Entry
+
+    @cached_property
+    def differences(self) -> dict[int, float]:
+        """By seed."""
+        common = sorted(self.of.cells.keys() & self.over.cells.keys())
+        return {seed: self.of.cells[seed].accuracy - self.over.cells[seed].accuracy for seed in common}
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.differences.values())
+
+    @property
+    def error(self) -> float:
+        """Standard error; 0 of a single seed, of which nobody knows it."""
+        count = len(self.differences)
+        return float(stdev(self.differences.values()) / count**0.5) if count > 1 else 0.0
+
+    @property
+    def close(self) -> bool:
+        return abs(self.mean) <= max(CLOSE, self.error)
+
+    @property
+    def sure(self) -> str:
+        """How sure it is, in words; clear: zero is outside of the 95 % interval."""
+        count = len(self.differences)
+        seeds = "one seed" if count == 1 else f"{count} seeds"
+        interval = paired(self.differences, dict.fromkeys(self.differences, 0.0))
+        if self.close or interval is None:
+            return f"too close, {seeds}" if self.close else seeds
+        return f"{'clear' if interval.low > 0 else 'likely'}, {seeds}"
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f}" + (f" ± {self.error:.1f}" if len(self.differences) > 1 else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best of some methods, and its leads over those of other kinds, the smallest first."""
+
+    best: Entry
+    leads: tuple[Lead, ...]
+
+    @property
+    def level(self) -> list[Entry]:
+        """The best, and those that are too close to it."""
+        return [self.best, *(lead.over for lead in self.leads if lead.close)]
+
+    @property
+    def deciding(self) -> list[Lead]:
+        """Over the next, and over FedAvg."""
+        return [*self.leads[:1], *(lead for lead in self.leads[1:] if lead.over.name == "fedavg")]
+
+    def sentence(self, named: Named) -> str:
+        """Its accuracy, by how much it is ahead of whom, and how steady it is."""
+        first, kinds = self.leads[0], {lead.over.kind for lead in self.leads}
+        ahead = f"is {'not clearly ' if first.close else ''}ahead of {len(kinds)} other method{'s' * (len(kinds) > 1)}"
+        leads = " and ".join(f"{lead} over {named(lead.over)}" for lead in self.deciding)
+        text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure})."
+        calm = min((lead.over for lead in self.leads), key=swing)
+        steadier = f", {named(calm)} by {swing(calm):.1f}" if swing(calm) < swing(self.best) else ", the least of all"
+        return f"{text} It changes by {swing(self.best):.1f} points from round to round{steadier}."
+
+
+def judge(entries: Sequence[Entry]) -> Verdict | None:
+    """The best of these, or None if no two of different kinds have a seed in common."""
+    ahead = {of.name: [lead for over in entries if _says(lead := Lead(of, over))] for of in entries}
+    if not any(ahead.values()):
+        return None
+    best = max(entries, key=lambda entry: (sum(lead.mean > 0 for lead in ahead[entry.name]), mean(entry)))
+    return Verdict(best, tuple(sorted(ahead[best.name], key=lambda lead: lead.mean)))
+
+
+def _says(lead: Lead) -> bool:
+    return lead.of.kind != lead.over.kind and bool(lead.differences)
+
+
+def judge_stateless(entries: Sequence[Entry]) -> Verdict | None:
+    """The best of those whose clients keep nothing, if that is another question."""
+    verdict = judge(entries)
+    if verdict is None or not keeps_state(verdict.best.algorithm):
+        return None
+    return judge([entry for entry in entries if not keeps_state(entry.algorithm)])
+
+
+def mean(entry: Entry) -> float:
+    return fmean(cell.accuracy for cell in entry.cells.values())
+
+
+def swing(entry: Entry) -> float:
+    return fmean(cell.swing for cell in entry.cells.values())
+
+
+def accuracy(entry: Entry) -> str:
+    """Mean and standard deviation over seeds; of FedDyn that of the model it sends out, too."""
+    text = _spread([cell.accuracy for cell in entry.cells.values()])
+    clouds = [cell.cloud for cell in entry.cells.values() if cell.cloud is not None]
+    return f"{text} (cloud model {_spread(clouds)})" if clouds else text
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")

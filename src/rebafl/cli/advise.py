@@ -1,0 +1,119 @@
+"""`rebafl advise`: which method would be best in a setting of one's own? What was measured near it."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from operator import attrgetter
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..advice import nearest
+from ..advice.limits import keeps_state
+from ..advice.measured import SCALES, Measured, shipped
+from ..advice.nearest import Advice, Near
+from ..advice.verdict import Verdict
+from ..base.config import Plain
+from .terminal import AsJson, out
+from .words import Words, read_words
+
+NAME = attrgetter("name")
+NoState = Annotated[bool, typer.Option("--no-state", help="Clients may keep nothing from round to round.")]
+
+
+def advise(words: Words = None, no_state: NoState = False, as_json: AsJson = False) -> None:
+    """Say which method was best in the settings nearest to yours, by how much, how sure, and at which cost.
+
+    It takes the words of `rebafl run`, and trains nothing. Methods that your settings rule out (`--no-state`,
+    `protect.…`, `robust=…`) are left out. docs/which-method.md has all that was measured, and says what near means.
+
+    Examples:
+
+    * `rebafl advise dataset=fashion-mnist partition.clients=50 participation.p=0.1`
+
+    * `rebafl advise config.toml --no-state`
+
+    * `rebafl advise partition=dirichlet partition.alpha=0.1 participation=fraction participation.share=0.1 --json`
+    """
+    settings, _ = read_words(words or [])
+    measured = shipped()
+    advice = nearest.advise(settings, words or [], measured, no_state)
+    if as_json:
+        print(json.dumps(_plain(advice)))
+    else:
+        _show(advice, measured)
+
+
+def _show(advice: Advice, measured: Measured) -> None:
+    _print(f"Your setting: {advice.setting}.")
+    if advice.setting.classes is None:
+        _print(
+            "Who holds which classes cannot be told from it; name a partition like yours, such as partition=dirichlet."
+        )
+    if not advice.is_near:
+        _print("Nothing near it was measured. The nearest, which says little about yours:")
+    for near in advice.found:
+        _show_near(near, measured)
+    _print("")
+    for reason in dict.fromkeys(advice.excluded.values()):
+        names = [name for name, own in advice.excluded.items() if own == reason]
+        _print(f"Left out: {', '.join(names)}, since {reason.rstrip('.')}.", "dim")
+    _print(f"To measure it in your own setting: {advice.again}")
+
+
+def _print(text: str, style: str = "") -> None:
+    out.print(Text(text, style), soft_wrap=True)
+
+
+def _show_near(near: Near, measured: Measured) -> None:
+    condition, verdict = near.condition, near.verdict
+    _print(f"\n{condition.setting}", "bold")
+    _print(f"  {near.words}\n  {SCALES[condition.scale]}")
+    _print(f"  {verdict.sentence(NAME)}")
+    if near.stateless and keeps_state(verdict.best.algorithm):
+        _print(f"  If clients keep no state: {near.stateless.sentence(NAME)}")
+    for entry in verdict.level:
+        ratio = measured.seconds.get(entry.kind)
+        seconds = f"{ratio[0]:.2f} times FedAvg's seconds" if ratio else "seconds not measured"
+        size = f"{entry.up / 1000:.0f} kB up, {entry.down / 1000:.0f} kB down a client and round"
+        _print(f"  {entry.name}: {size}; {seconds}; clients keep: {entry.algorithm.costs.state}")
+    _print(f"  from {', '.join(_files(verdict, condition.scale))}", "dim")
+
+
+def _files(verdict: Verdict, scale: str) -> list[str]:
+    """The cells behind the leads that decide."""
+    cells = [e.cells[seed] for lead in verdict.deciding for seed in lead.differences for e in (lead.of, lead.over)]
+    return sorted({f"results/{scale}/{cell.file}.json" for cell in cells})
+
+
+def _plain(advice: Advice) -> Plain:
+    said = {"setting": str(advice.setting), "near": advice.is_near, "excluded": advice.excluded, "run": advice.again}
+    return {**said, "found": [_plain_near(near) for near in advice.found]}
+
+
+def _plain_near(near: Near) -> Plain:
+    scale = near.condition.scale
+    return {
+        "setting": str(near.condition.setting),
+        "scale": scale,
+        "steps": near.steps if isfinite(near.steps) else None,
+        "differences": [words for _, words in near.differences],
+        **_plain_verdict(near.verdict, scale),
+        "without_state": _plain_verdict(near.stateless, scale) if near.stateless else None,
+    }
+
+
+def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
+    leads = [
+        {
+            "over": lead.over.name,
+            "points": lead.mean,
+            "error": lead.error,
+            "seeds": [*lead.differences],
+            "sure": lead.sure,
+        }
+        for lead in verdict.leads
+    ]
+    return {"best": verdict.best.name, "leads": leads, "cells": _files(verdict, scale)}

@@ -1,0 +1,140 @@
+"""Which method was best where? The generated part of docs/which-method.md: a short table, then every condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..advice.limits import competing, no_competitor, shared_by
+from ..advice.measured import ROUNDS, SCALES, Condition, Entry, Measured, order
+from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, swing
+from .markdown import markdown_table
+
+TITLES = {"paper": "the paper's scale", "beyond/report": "40 rounds", "quick": "the quick scale"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A condition, where it stands on the page, and what is said of it."""
+
+    anchor: str
+    condition: Condition
+    verdict: Verdict | None
+    stateless: Verdict | None
+
+    @property
+    def row(self) -> tuple[str, str] | None:
+        """Which line of the short table it belongs to: who holds what, who is there."""
+        setting = self.condition.setting
+        if setting.share is None or setting.held is None or setting.other or self.verdict is None:
+            return None
+        again = "anew each round" if setting.held == 1 else "the same for some rounds"
+        return setting.holds, f"{setting.share:.0%} {'of uploads arriving' if setting.lost else 'there'}, {again}"
+
+
+def page(measured: Measured) -> str:
+    """All of it."""
+    sections = []
+    for number, condition in enumerate(measured.conditions, 1):
+        entries = competing(condition)
+        anchor = f"{condition.scale.replace('/', '-')}-{number}"
+        sections.append(Section(anchor, condition, judge(entries), judge_stateless(entries)))
+    parts = [short_table(sections), costs(measured)]
+    for scale, about in SCALES.items():
+        text = [_section(section) for section in sections if section.condition.scale == scale]
+        parts += [f"## At {TITLES[scale]}\n\n{about.capitalize()}.", *text]
+    return "\n\n".join(parts)
+
+
+def linked(entry: Entry) -> str:
+    return f"[{entry.name.replace('[', ' ').replace(']', '')}](algorithms/{entry.kind}.md)"
+
+
+def short_table(sections: Sequence[Section]) -> str:
+    """One line for each sort of setting, one column for each data set."""
+    datasets = sorted({section.condition.setting.dataset for section in sections}, reverse=True)
+    rows: dict[tuple[str, str], list[Section]] = {}
+    for section in sorted(sections, key=lambda section: order(section.condition)[1:]):
+        if section.row:
+            rows.setdefault(section.row, []).append(section)
+    lines = []
+    for row, those in rows.items():
+        of_data = [[section for section in those if section.condition.setting.dataset == name] for name in datasets]
+        lines.append((*row, *("<br>".join(_answers(some)) or "–" for some in of_data)))
+    return markdown_table(("a client holds", "clients there", *datasets), lines)
+
+
+def _answers(sections: Sequence[Section]) -> Iterator[str]:
+    """Those of the largest scale; of smaller ones where their best method was not run at a larger."""
+    run: set[str] = set()
+    for scale in ROUNDS:
+        here = [section for section in sections if section.condition.scale == scale]
+        for section in here:
+            if section.verdict and section.verdict.best.kind not in run:
+                yield f"{_apart(section, here)}{_answer(section, section.verdict)}"
+        run |= {entry.kind for section in here for entry in section.condition.entries}
+
+
+def _apart(section: Section, others: Sequence[Section]) -> str:
+    """What sets it apart from others in its line, and the scale if it is not the paper's."""
+    mine, settings = section.condition.setting, [other.condition.setting for other in others]
+    parts = [f"{mine.clients} clients"] if len({setting.clients for setting in settings}) > 1 else []
+    parts += [f"{mine.held:g} rounds"] if len({setting.held for setting in settings}) > 1 else []
+    parts += [TITLES[section.condition.scale].removeprefix("the ")] if section.condition.scale != "paper" else []
+    return f"*{', '.join(parts)}:* " if parts else ""
+
+
+def _answer(section: Section, verdict: Verdict) -> str:
+    lead = verdict.leads[0]
+    sure = lead.sure if lead.close else f"{lead}, {lead.sure}"
+    stateless = f"; no state: {_level(section.stateless)}" if section.stateless else ""
+    return f"**{_level(verdict)}** [{sure}](#{section.anchor}){stateless}"
+
+
+def _level(verdict: Verdict) -> str:
+    return " or ".join(entry.name for entry in verdict.level)
+
+
+def _section(section: Section) -> str:
+    condition, verdict = section.condition, section.verdict
+    said = verdict.sentence(linked) if verdict else "There is nothing to compare yet."
+    if section.stateless:
+        said += f" **If clients keep no state:** {section.stateless.sentence(linked)}"
+    header = ("method", "second half", "swing", "to the best", "seeds", "kB up", "kB down", "clients keep")
+    entries = sorted(condition.entries, key=lambda entry: -max(cell.accuracy for cell in entry.cells.values()))
+    rows = [_row(entry, verdict, condition.scale) for entry in entries]
+    return f'<a id="{section.anchor}"></a>\n\n### {condition.setting}\n\n{said}\n\n{markdown_table(header, rows)}'
+
+
+def _row(entry: Entry, verdict: Verdict | None, scale: str) -> Sequence[str]:
+    lead, mark = Lead(entry, verdict.best) if verdict else None, no_competitor(entry.algorithm)
+    behind = str(lead) if lead and lead.differences and entry is not lead.over else ""
+    seeds = " ".join(f"[{seed}](../results/{scale}/{cell.file}.json)" for seed, cell in sorted(entry.cells.items()))
+    size = (f"{entry.up / 1000:.0f}", f"{entry.down / 1000:.0f}")
+    numbers = accuracy(entry), f"{swing(entry):.1f}", f"not compared: {mark}" if mark else behind
+    return linked(entry), *numbers, seeds, *size, entry.algorithm.costs.state
+
+
+def costs(measured: Measured) -> str:
+    """What each method asks for beside FedAvg, by its own declaration; bytes and seconds as measured."""
+    kinds = {entry.kind: entry.algorithm for condition in measured.conditions for entry in condition.entries}
+    rows = []
+    for kind, algorithm in sorted(kinds.items()):
+        ratio, bare = measured.seconds.get(kind), algorithm.unprotected()
+        seconds = "{:.2f} ({:.2f} to {:.2f})".format(*ratio) if ratio else "not measured"
+        cannot = [f"protect {' and '.join(bare)}"] if bare else []
+        cannot += ["be summed: no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
+        cannot += [no_competitor(algorithm)]
+        shares = ", ".join(shared_by(algorithm)) or "nothing"
+        facts = (algorithm.costs.state, shares, _bytes(measured, kind), algorithm.costs.compute)
+        rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, "; ".join(filter(None, cannot))))
+    header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "cannot")
+    return f"## What each costs\n\nBytes and seconds are multiples of FedAvg's.\n\n{markdown_table(header, rows)}"
+
+
+def _bytes(measured: Measured, kind: str) -> str:
+    """Beside FedAvg's, of the same model: in all conditions of a data set a client uploads as much."""
+    up = {(c.setting.dataset, entry.kind): entry.up for c in measured.conditions for entry in c.entries}
+    ratios = [size / up[dataset, "fedavg"] for (dataset, name), size in up.items() if name == kind]
+    low, high = (f"{edge(ratios):.2f}" for edge in (min, max))
+    return low if low == high else f"{low} to {high}"
