@@ -37,13 +37,13 @@ def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Seq
     """One row for each claim, those that are decided first: the verdict at the paper's scale, and the smaller one's
     while that is open."""
     claims = [
-        (name, reading, smaller)
+        (name, number, reading, smaller)
         for name, readings in paper.items()
-        for reading, smaller in zip(readings, quick[name], strict=True)
+        for number, (reading, smaller) in enumerate(zip(readings, quick[name], strict=True), 1)
     ]
     rows = [
         (
-            f"[{name}](#{name})",
+            f"[{name}.{number}](#{name})",
             reading.claim.text,
             bold(reading.decision),
             _by_measure(reading),
@@ -51,9 +51,9 @@ def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Seq
             str(reading.first.seeds or ""),
             bold(smaller.decision) if reading.decision in OPEN else "",
         )
-        for name, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[1].decision))
+        for name, number, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[2].decision))
     ]
-    header = ("item", "claim", "verdict", "judged by", "the number that decides", "seeds", "quick, while open")
+    header = ("", "claim", "verdict", "judged by", "the number that decides", "seeds", "quick, while open")
     return markdown_table(header, rows)
 
 
@@ -72,13 +72,14 @@ def _by_measure(reading: Reading) -> str:
 def claims_of_item(paper: ItemResults, quick: ItemResults) -> str:
     """Every claim with all that was compared for it."""
     parts = []
-    for reading, smaller in zip(paper.verdicts(), quick.verdicts(), strict=True):
+    for number, (reading, smaller) in enumerate(zip(paper.verdicts(), quick.verdicts(), strict=True), 1):
         lines = compared(reading)
         if reading.decision in OPEN:
             lines += [f"quick, {line}" for line in compared(smaller)]
         if own := judge_printed(paper.item, reading.claim):
             lines.append(f"the paper's own numbers, by the same rules: {own}")
-        parts += [f"- {bold(reading.decision)}: {reading.claim.text}", *(f"  - {line}" for line in lines)]
+        claim = f"- {paper.item.name}.{number} {bold(reading.decision)}: {reading.claim.text}"
+        parts += [claim, *(f"  - {line}" for line in lines)]
     return "\n".join(parts)
 
 
