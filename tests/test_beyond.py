@@ -1,10 +1,16 @@
 """The plan of the comparison behind docs/beyond.md: every run of it can be made, and the tables say what is there."""
 
 import pytest
+import torch
 
 import beyond
+from averaged_feddyn import AveragedFedDyn
+from rebafl.algorithms.aggregate import Means
+from rebafl.algorithms.feddyn import FedDyn
+from rebafl.algorithms.interface import Server, Task
+from rebafl.models.contract import weights_of
 from rebafl.report.markdown import with_generated
-from support.toy import make_toy
+from support.toy import TinyNet, make_toy
 
 
 @pytest.mark.parametrize("part", beyond.PARTS)
@@ -30,6 +36,22 @@ def test_settings_are_chosen_on_other_images_and_seeds_than_they_are_reported_on
 def test_the_page_shows_the_results_that_are_there():
     page = (beyond.HERE.parent / "docs" / "beyond.md").read_text()
     assert with_generated(page, beyond.tables()) == page
+
+
+def test_the_average_of_feddyn_by_hand():
+    """Two of four clients: each result weighs half of what is left; training is that of FedDyn."""
+    feddyn, averaged = FedDyn(), AveragedFedDyn()
+    net, task = TinyNet(), Task(classes=3, features=5, clients=4)
+    plain, server = (Server(weights_of(net), method.server_state(net, task)) for method in (feddyn, averaged))
+    expected = weights_of(net)
+    for size in (1.0, 3.0):
+        change = {name: torch.full_like(w, size) for name, w in expected.items()}
+        means = Means(change, {}, torch.ones(3), 2)
+        plain, server = feddyn.next_server(plain, means, 4), averaged.next_server(server, means, 4)
+        expected = {name: (w + feddyn.evaluated(plain)[name]) / 2 for name, w in expected.items()}
+    for name, weight in averaged.evaluated(server).items():
+        assert torch.equal(server.weights[name], plain.weights[name])
+        assert torch.allclose(weight, expected[name])
 
 
 def test_every_method_is_tuned_with_as_many_settings():

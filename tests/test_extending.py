@@ -20,7 +20,7 @@ from rebafl.base.kinds import Kinds
 from rebafl.data import KNOWN
 from rebafl.models.choice import KINDS as MODELS
 from rebafl.population.participation import KINDS as PARTICIPATIONS
-from rebafl.population.partition import KINDS as PARTITIONS
+from rebafl.population.splitting import KINDS as PARTITIONS
 from rebafl.runs.record import Record
 from support.grid import CLIENTS, CONFIG, FakeGrid, as_in_a_task, nodes_of, run
 from support.toy import lines, same_bits, weights
@@ -365,6 +365,30 @@ def test_an_algorithm_with_an_old_hook_is_refused(own, hook, now):
     assert str(error.value) == (
         f"algorithm: decay:Old defines {hook}(), which is called {now} now; see docs/own-algorithm.md."
     )
+
+
+def test_a_hook_that_is_misspelt_is_refused(own):
+    """It would never be called."""
+    source = """
+        from rebafl import Algorithm, parameters
+
+        @parameters
+        class Mine(Algorithm):
+            name = "mine"
+
+            def {}(self, *_):
+                return {{}}
+    """
+    own("decay", source.format("agregate"))
+    with pytest.raises(UserError) as error:
+        make_settings({"algorithm": "decay:Mine"})
+    assert str(error.value) == (
+        "algorithm: decay:Mine defines agregate(), which nothing calls; did you mean aggregate()? "
+        "If it is a helper of your own, call it _agregate."
+    )
+    for helper in ("_agregate", "gram_matrix"):
+        own("decay", source.format(helper))
+        assert make_settings({"algorithm": "decay:Mine"}).algorithm.name == "mine"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
     python tools/beyond.py tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
     python tools/beyond.py report --seeds 0,1   # the chosen settings on the test images
     python tools/beyond.py ablation
+    python tools/beyond.py ceiling              # all there, iid: what no method passes
     python tools/beyond.py table
 
 What is run is in tools/beyond.toml. Each run is resumable, and what is kept of it is a file in results/beyond.
@@ -25,7 +26,7 @@ import numpy as np
 from rebafl.base.config import parse_assignments, read_toml
 from rebafl.data import Data, load
 from rebafl.paper.items import Cell
-from rebafl.paper.results import Result, keep, missing, read
+from rebafl.paper.results import WORST_RECALL, Result, keep, missing, read
 from rebafl.runs.settings import make_settings
 from rebafl.runs.simulate import simulate
 
@@ -34,7 +35,8 @@ RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
 PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
 PARTS: dict[str, Any] = PLAN["parts"]
-TUNING = "beyond/tuning"
+TUNING, TESTED = "beyond/tuning", "beyond/report"  # folders of results: by the images that score them
+OURS, RIVALS = "FedTrack", ("ReBaFL, μ 5", "FedDyn, α 0.1")
 
 
 def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Cell]:
@@ -47,7 +49,7 @@ def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only:
                     continue
                 words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
                 settings = replace(make_settings(parse_assignments(words)), seed=seed)
-                yield Cell(method, condition, f"beyond/{part}", settings)
+                yield Cell(method, condition, TUNING if part == "tuning" else TESTED, settings)
 
 
 def held_out(name: str) -> Data:
@@ -92,10 +94,63 @@ def numbers(result: Result) -> str:
 
 
 def tables() -> str:
-    """What is there of each part, as Markdown."""
-    return "\n\n".join(
-        f"### {part.capitalize()}\n\n{chosen['about']}\n\n{table(part)}" for part, chosen in PARTS.items()
-    )
+    """What was to be reached, and what is there of each part, as Markdown."""
+    parts = [f"### {part.capitalize()}\n\n{chosen['about']}\n\n{table(part)}" for part, chosen in PARTS.items()]
+    return "\n\n".join([f"### Lead\n\n{bars()}", *parts])
+
+
+def bars() -> str:
+    """FedTrack beside the better of its rivals, by condition, on the seeds that all of them have."""
+    header = ["condition", "seeds", "lead", "over", "share of the gap", "swing", "rounds", "worst class"]
+    rows = [header, ["---"] * len(header), *filter(None, map(bar, PARTS["report"]["conditions"]))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def bar(condition: str) -> list[str]:
+    """One row of `bars`; empty where something is missing."""
+    found = {method: by_seed(condition, method) for method in (OURS, *RIVALS)}
+    seeds = sorted(set.intersection(*(set(results) for results in found.values())))
+    if not seeds:
+        return []
+    runs = {method: [results[seed] for seed in seeds] for method, results in found.items()}
+    means = {method: mean_of(own, "second_half") for method, own in runs.items()}
+    rival = max(RIVALS, key=lambda method: means[method])
+    ours, rebafl = runs[OURS], runs[RIVALS[0]]
+    scores = [[result.measure("second_half") for result in runs[method]] for method in (OURS, rival)]
+    leads = [us - them for us, them in zip(*scores, strict=True)]
+    top = ceiling(condition)
+    return [
+        condition,
+        ", ".join(map(str, seeds)),
+        f"{fmean(leads):+.1f}" + (f" ± {stdev(leads) / len(leads) ** 0.5:.1f}" if len(leads) > 1 else ""),
+        rival,
+        f"{fmean(leads) / (top - means[rival]):.0%} of {top - means[rival]:.1f}" if top else "–",
+        f"{mean_of(ours, 'swing'):.1f} / {mean_of(rebafl, 'swing'):.1f}",
+        " / ".join(f"{fmean(map(rounds_to, own, rebafl)):.0f}" for own in (ours, rebafl)),
+        " / ".join(f"{mean_of(runs[method], WORST_RECALL):.0f}" for method in (OURS, *RIVALS)),
+    ]
+
+
+def by_seed(condition: str, method: str, part: str = "report") -> dict[int, Result]:
+    chosen = cells(part, where=[condition], only=[method])
+    return {cell.settings.seed: result for cell in chosen if (result := read(cell, RESULTS))}
+
+
+def ceiling(condition: str) -> float | None:
+    """The second half of FedAvg where all are there with all classes; None where that was not run."""
+    iid = PARTS["ceiling"]["of"].get(condition)
+    results = list(by_seed(iid, "FedAvg", "ceiling").values()) if iid else []
+    return mean_of(results, "second_half") if results else None
+
+
+def mean_of(results: Sequence[Result], measure: str) -> float:
+    return fmean(result.measure(measure) for result in results)
+
+
+def rounds_to(result: Result, rebafl: Result) -> float:
+    """The first round that is as good as ReBaFL's last ten are on average; one more than there are if none is."""
+    goal = rebafl.measure("last10")
+    return next((r for r, accuracy in enumerate(result.curves["accuracy"], 1) if accuracy >= goal), result.rounds + 1)
 
 
 def table(part: str) -> str:

@@ -73,6 +73,52 @@ def test_absent_classes_follow_a_linear_map_within_the_span(monkeypatch):
     assert torch.allclose(turned, matrix.T @ scatter @ matrix, atol=1e-8)
 
 
+def by_the_page(before, seen, counts, fresh):
+    """One round as docs/algorithms/fedtrack.md writes it, class by class and with explicit inverses, in numpy.
+
+    `before`: the mean and the number of images it is worth (None: never seen), by class, and Σ.
+    """
+    means, worth, sigma = before
+    known = [c for c in range(len(means)) if worth[c] is not None]
+    both = [c for c in known if counts[c] > 0]
+    means = [mean.copy() for mean in means]
+    if both:
+        ball = 0.003 * np.trace(sigma) / len(sigma) * np.eye(len(sigma))
+        precision = np.linalg.inv(sigma + ball)
+        x = np.array([means[c] for c in both])
+        moved = np.array([seen[c] for c in both]) - x
+        x_bar, d = x.mean(0), moved.mean(0)
+        g = (x - x_bar) @ precision @ (x - x_bar).T
+        ridge = 0.1 * np.trace(g) / len(both)
+        a = np.eye(len(sigma)) + precision @ (x - x_bar).T @ np.linalg.pinv(g + ridge * np.eye(len(both))) @ (moved - d)
+        for c in known:
+            means[c] = x_bar + d + (means[c] - x_bar) @ a
+        sigma = a.T @ sigma @ a
+    worth = [None if n is None else 1 / (1 / n + 1 / 1000) for n in worth]
+    for c, n in enumerate(counts):
+        if n and worth[c] is None:
+            means[c], worth[c] = seen[c], n
+        elif n:
+            means[c] = (worth[c] * means[c] + n * seen[c]) / (worth[c] + n)
+            worth[c] = worth[c] + n
+    return means, worth, 0.8 * sigma + 0.2 * fresh if known else fresh
+
+
+def test_eight_rounds_as_the_page_writes_them():
+    """Classes come and go; one is never seen, one is seen once and then carried along."""
+    there = [(0, 1, 2), (1, 3), (0, 1, 3, 4), (2, 3), (4,), (0, 1), (0, 2, 3), (1, 4)]
+    ours, theirs = first_guess(6, 3), ([np.zeros(3)] * 6, [None] * 6, np.zeros((3, 3)))
+    for number, classes in enumerate(there):
+        counts = [100 + 7 * c if c in classes else 0 for c in range(6)]
+        seen, root = random(6, 3, seed=number) + torch.arange(6)[:, None], random(3, 3, seed=50 + number)
+        fresh = root @ root.T
+        ours = track(ours, seen, torch.tensor(counts), packed(fresh))
+        theirs = by_the_page(theirs, seen.numpy(), counts, fresh.numpy())
+    assert np.allclose(ours.means, np.array(theirs[0]), atol=1e-9)
+    assert np.allclose(ours.scatter, theirs[2], atol=1e-9)
+    assert np.allclose(ours.variance, [UNKNOWN if n is None else 1 / n for n in theirs[1]])
+
+
 def test_the_longer_unseen_the_less_a_mean_counts():
     """Two classes are always seen; the third returns after one round, or after fifty, at another place."""
     start = track(first_guess(3, 2), random(3, 2), torch.tensor([50, 50, 50]), packed(torch.eye(2).double()))

@@ -13,7 +13,7 @@ from rebafl.algorithms.interface import Sent
 from rebafl.base.errors import UserError
 from rebafl.bench import scale
 from rebafl.bench.peak import flops_per_sample
-from rebafl.bench.race import PEERS, Contender, contenders, race
+from rebafl.bench.race import PEERS, Contender, contenders, measure_methods, race, ratio_to
 from rebafl.bench.stopwatch import in_turns, measure
 from rebafl.bench.workload import SMALL, write
 from rebafl.models.networks import FashionCNN
@@ -83,6 +83,23 @@ def test_a_short_race(tmp_path):
     assert "| FedLab | absent (not installed) |" in texts[0]
     figures.draw_race(found, tmp_path / "race.png")
     assert (tmp_path / "race.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_methods_are_measured_beside_fedavg(tmp_path, monkeypatch):
+    monkeypatch.setattr("rebafl.bench.race.ALGORITHMS", {"fedavg": None, "moon": None})
+    steps = []
+    found = measure_methods(tmp_path, quick=True, rounds=2, on_step=lambda done, total, name: steps.append(name))
+    assert steps == ["fedavg", "moon", "moon", "fedavg", "fedavg", "moon"]
+    assert found["to_fedavg"]["fedavg"] == {"ratio": 1.0, "spread": [1.0, 1.0]}
+    assert {name: len(seconds) for name, seconds in found["seconds"].items()} == {"fedavg": 2, "moon": 2}
+    [(_, rows)] = speed.tables(found)
+    assert [row[0] for row in rows] == sorted(found["to_fedavg"], key=lambda name: found["to_fedavg"][name]["ratio"])
+
+
+def test_a_ratio_is_taken_round_by_round():
+    """Not of the sums: a busy minute affects one round of each."""
+    assert ratio_to([4.0, 30.0, 6.0], [2.0, 10.0, 2.0]) == {"ratio": 3.0, "spread": [2.0, 3.0]}
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ def test_every_cell_has_settings_and_every_claim_speaks_of_methods_that_are_run(
         assert {condition for _, at, condition in sides if at} | set(claim.where) <= set(item.conditions)
     grouped = [method for methods in item.panels.values() for method in methods]
     assert not grouped or grouped == list(item.methods)
+    assert not set(item.ours) & set(item.methods)
 
 
 def test_the_papers_scale_is_the_papers():

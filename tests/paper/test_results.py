@@ -9,9 +9,10 @@ from rebafl.base.errors import UserError
 from rebafl.base.sealed import unseal
 from rebafl.paper import results
 from rebafl.paper.items import cells, find_item, find_scale
+from rebafl.runs.verify import compare
 from support.damage import flips
 from support.paper import made
-from support.toy import run_toy
+from support.toy import round_line, run_toy
 
 
 def kept_result(tmp_path, toy):
@@ -51,6 +52,32 @@ def test_measures_by_hand():
     assert result.measure("diversity") == 2.0
     assert result.measure("bytes_up") == 3.0
     assert result.cut(1).measure("best") == 50.0
+
+
+def test_the_worst_class_of_each_round_is_kept():
+    """A class that is not in the test set has no recall, and is not the worst."""
+    rows = [round_line(recall=(80.0, 12.5, 40.0)), round_line(recall=(None, 30.0, 20.0)), round_line(recall=(None,))]
+    assert results.curves_of(rows)["worst_recall"] == [12.5, 20.0, None]
+    result = made([50.0] * 4, worst_recall=[0.0, 10.0, 20.0, 30.0])
+    assert result.measure("worst_recall") == 25.0, "over the second half"
+
+
+def test_results_that_lack_the_worst_class_are_read_and_repeated(tmp_path, toy):
+    """A file of an earlier version has fewer curves: those it has are compared, and a difference in them is found."""
+    _, path = kept_result(tmp_path, toy)
+    found = unseal(path.read_bytes())[0]
+    assert len(found["curves"]["worst_recall"]) == 3
+    repeated = dict(found["curves"])
+    del found["curves"]["worst_recall"]
+    path.write_text(json.dumps(found))
+    assert results.read_file(path).rounds == 3
+    assert compare(results.read_file(path).curves, repeated, 3) == (None, {})
+    first, _ = compare(results.read_file(path).curves, repeated | {"loss": [0.0] * 3}, 3)
+    assert (first.round, first.quantity) == (1, "loss")
+    newer = dict(repeated)
+    newer["worst_recall"] = [*repeated["worst_recall"][:2], 101.0]
+    first, _ = compare(newer, repeated, 3)
+    assert (first.round, first.quantity) == (3, "worst_recall"), "where it was recorded it must come out again"
 
 
 def test_a_damaged_result_is_named(tmp_path):

@@ -49,6 +49,7 @@ def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, d
     verdict = verdicts.judge(ITEM, CLAIM, lambda method, condition: found[method])
     assert verdict.decision == decision
     assert "3 seeds" in verdict.evidence
+    assert verdict.seeds == 3
 
 
 def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others():
@@ -61,3 +62,18 @@ def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others
     verdict = verdicts.judge(item, claim, lambda method, condition: found.get((method, condition), {}))
     assert verdict.decision == "partly run"
     assert verdict.evidence == "one: a − c = +0.10; 2 of 4 comparisons not run"
+    assert (verdict.number, verdict.seeds) == ("one: a − c = +0.10", 1)
+
+
+def test_the_number_is_of_a_comparison_that_decides():
+    """A larger difference that its standard error hides decides nothing."""
+    first = {"one": (73.0, 73.1, 73.2), "two": (60.0, 78.0, 68.0)}
+    second = {"one": (74.0, 74.1, 74.2), "two": (70.0, 70.0, 70.0)}
+    sides = {"a": first, "b": second}
+
+    def lookup(method, condition):
+        return {seed: made([value]) for seed, value in enumerate(sides[method][condition])}
+
+    verdict = verdicts.judge(ITEM, CLAIM, lookup)
+    assert verdict.decision == "did not hold"
+    assert verdict.number.startswith("one: a − b = -1.00")

@@ -1,15 +1,13 @@
 """Partitions are what they say, repeat, end, and refuse what cannot be done."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebafl.base.errors import UserError
-from rebafl.population.partition import KINDS, Clustered, Dirichlet, Even, File, Iid, Pathological
-from rebafl.runs.settings import make_settings
+from rebafl.population.partition import Clustered, Dirichlet, Even, Iid, Pathological
+from rebafl.population.splitting import KINDS
 
 LABELS = np.repeat(np.arange(10), 60)
 SEEDS = st.integers(0, 2**32)
@@ -93,38 +91,11 @@ def test_iid_is_even_and_complete(seed, clients):
     assert sum(sizes) == 600
 
 
-def test_file_gives_back_what_was_saved(tmp_path):
-    (tmp_path / "p.json").write_text(json.dumps([[0, 5], [1]]))
-    split = File(clients=2, path=str(tmp_path / "p.json")).split(LABELS, 10, 0)
-    assert [split.indices(client).tolist() for client in range(2)] == [[0, 5], [1]]
-
-
-def test_the_clients_of_a_file_are_counted_unless_their_number_is_given(tmp_path):
-    (tmp_path / "p.json").write_text(json.dumps([[0, 5], [1], [2]]))
-    counted, given = (make_settings({"partition": {"kind": "file", "path": str(tmp_path / "p.json"), **words}})
-                      for words in ({}, {"clients": 3}))  # fmt: skip
-    assert counted.partition.clients == 3
-    assert (counted, counted.digest) == (given, given.digest), "a run is the same, whoever counted"
-    (tmp_path / "p.json").write_text(json.dumps([[0, 5]]))
-    with pytest.raises(UserError, match=r"holds 1 clients, partition\.clients says 3"):
-        make_settings(counted.plain()).partition.split(LABELS, 10, 0)
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[[0]]", "[[0], [-1]]", "[[0], [600]]", "[[0], []]", "[[0], [1, 1]]",
-                                  "[[0], [1.5]]", '[[0], ["1"]]', "[[0], 3]", "[[0], [true]]",
-                                  "[[0],[99999999999999999999]]"])  # fmt: skip
-def test_file_refuses_nonsense(tmp_path, text):
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(UserError, match=r"partition\.path"):
-        File(clients=2, path=str(tmp_path / "p.json")).split(LABELS, 10, 0)
-
-
 @pytest.mark.parametrize(
     "partition",
     [
         Pathological(classes=11), Pathological(samples=61, classes=1), Pathological(samples=1, classes=2),
         Clustered(classes=(2, 11)), Even(clients=2), Even(clients=1000), Dirichlet(clients=100), Iid(clients=601),
-        File(path="nowhere.json"),
     ],
     ids=lambda p: p.name,
 )  # fmt: skip
@@ -134,7 +105,7 @@ def test_the_impossible_is_refused_with_the_reason(partition):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("file", "natural")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("file", "listed", "natural")])
 def test_same_seed_same_split_other_seed_another(kind):
     partition = KINDS[kind](clients=10, **({"samples": 50} if kind in ("pathological", "clustered") else {}))
     splits = [partition.split(LABELS, 10, seed).table() for seed in (0, 0, 1)]

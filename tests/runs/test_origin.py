@@ -17,6 +17,7 @@ from rebafl.base.errors import UserError
 from rebafl.models.networks import MLP
 from rebafl.runs.environment import machine
 from rebafl.runs.origin import UNKNOWN, changes_to_accept, own_code
+from rebafl.runs.record import Record
 from rebafl.runs.settings import make_settings
 from support.toy import TOY_SETTINGS, TinyNet, lines, run_toy
 
@@ -194,6 +195,16 @@ def test_a_sweep_does_not_compare_runs_of_two_versions_of_own_code(own, tmp_path
     assert len(list((tmp_path / "s").glob("*/config.toml"))) == 1
     assert command("seed=0,1", "-q", "--changed-code").exit_code == 0
     assert len(list((tmp_path / "s").glob("*/config.toml"))) == 2
+    own(OWN + "# edited again")
+    assert command("seed=1", "-q", "--fresh").exit_code == 0
+    assert len(list((tmp_path / "s").glob("*/config.toml"))) == 1
+    assert len(list((tmp_path / "s-before-1").glob("*/config.toml"))) == 2
+    with (
+        Record(next((tmp_path / "s").glob("*/config.toml")).parent).locked(),
+        pytest.raises(UserError, match="being written"),
+    ):
+        command("seed=1", "-q", "--fresh")
+    assert not (tmp_path / "s-before-2").exists()
 
 
 def test_a_fresh_start_keeps_what_was_there_aside(own, tmp_path, toy):

@@ -31,6 +31,9 @@ def test_dotted_nested_keyword_and_object_settings_are_the_same():
     ):
         assert make_settings(*layers) == nested
     assert make_settings({"dataset": Path("my.npz")}).dataset == "my.npz"
+    for key, meant in (("lr", "training.lr"), ("classes", "partition.classes"), ("p", "participation.p")):
+        with pytest.raises(UserError, match=rf"^Unknown key '{key}'; did you mean {meant}\?$"):
+            make_settings({key: 1})
     with pytest.raises(UserError, match=r"Unknown key 'algorithm\.mo'"):
         make_settings({"algorithm": "fedprox", "algorithm.mo": 0.5})
 

@@ -174,6 +174,14 @@ From [results](../results), [text](javascript:alert(1)) and [table1](#table1).
 ![theirs](figures/led-out.png)
 ![above](../secret.png)
 ![far](http://evil.example/x.png)
+
+<details><summary><code>table1</code> <i>small</i></summary>
+
+| folded |
+| --- |
+| away |
+
+</details>
 """
 
 
@@ -194,6 +202,8 @@ def test_the_papers_page_is_linked_with_its_figures_and_nothing_else(site, tmp_p
     assert re.findall(r'href="([^"]*)"', answer.text) == ["#table1"]
     assert '<a id="table1"></a>' in answer.text
     assert "<td>a<br>b</td>" in answer.text
+    title = "<details><summary><code>table1</code> &lt;i&gt;small&lt;/i&gt;</summary>"
+    assert re.search(f"{title}\\s*<table>.+<td>away</td>.+</table>\\s*</details>", answer.text, re.DOTALL)
     assert "<script" not in answer.text
     assert Browser(site.guard).get("/paper").status_code == 403, "it has no cookie"
 
@@ -226,8 +236,9 @@ def test_every_field_of_the_form_takes_its_own_default():
     for section in fields["sections"]:
         for kind, part in section["kinds"].items():
             words = {field["name"]: field["default"] for field in part["fields"] if field["default"]}
-            needed = {"path": "x.csv"}.items() if kind in ("trace", "file") else ()
-            words |= {f"{section['name']}.{key}": value for key, value in needed}
+            needed = {"trace": ("path", "x.csv"), "file": ("path", "x.json"), "listed": ("classes", "[[0]]")}
+            if kind in needed:
+                words[f"{section['name']}.{needed[kind][0]}"] = needed[kind][1]
             chosen = {section["name"]: kind} if section["kind"] else {}
             assert checked_words({"dataset": "fashion-mini", **chosen, **words}, own_code=False)[1]
 

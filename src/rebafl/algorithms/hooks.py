@@ -22,7 +22,7 @@ from .aggregate import Upload, unlike
 from .interface import Algorithm, Context, Server
 
 PACKAGE = Path(__file__).parents[1]
-WHAT_NOW = "put that right and run the same command again; finished rounds are safe"
+WHAT_NOW = "put that right and run the same command again, with --changed-code; finished rounds are safe"
 SEE = "a table in docs/own-algorithm.md says what each hook must return"
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -205,6 +206,16 @@ OLD_HOOKS = {
 """Hooks of version 0.1, and what took their place: a class that still defines one would be silently incomplete."""
 
 
+def _check_spelling(cls: type, name: str) -> None:
+    """A hook under a slightly other name would never be called, and nothing would say so."""
+    hooks = [hook for hook, value in vars(Algorithm).items() if callable(value) and not hook.startswith("_")]
+    if near := get_close_matches(name, hooks, n=1, cutoff=0.85):
+        raise UserError(
+            f"{cls.__module__}:{cls.__qualname__} defines {name}(), which nothing calls; did you mean {near[0]}()? "
+            f"If it is a helper of your own, call it _{name}."
+        )
+
+
 @parameters
 class Algorithm(ABC):
     """Every hook's default is FedAvg. A subclass overrides only what makes it different."""
@@ -227,6 +238,9 @@ class Algorithm(ABC):
                 f"{cls.__module__}:{cls.__qualname__} defines {old[0]}(), which is called "
                 f"{OLD_HOOKS[old[0]]} now; see docs/own-algorithm.md."
             )
+        for name, value in vars(cls).items():
+            if callable(value) and not name.startswith("_") and not hasattr(Algorithm, name):
+                _check_spelling(cls, name)
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
         """What the server keeps besides the weights, before the first round."""
@@ -250,6 +264,10 @@ class Algorithm(ABC):
 
     def correct(self, net: Classifier, context: Context) -> None:
         """Change the gradients in place, between the backward pass and the step."""
+        return None
+
+    def after_step(self, net: Classifier, context: Context) -> None:
+        """Change the weights in place, after the step: what momentum shall not see."""
         return None
 
     def share(self, net: Classifier, context: Context, steps: int) -> Tensors:

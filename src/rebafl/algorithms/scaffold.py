@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from ..base.config import parameters
+from ..base.config import Added, parameters
 from ..base.tensors import Tensors
 from ..models.contract import Classifier, parameter_zeros
 from .aggregate import Means, Upload, moved
@@ -36,7 +36,14 @@ class Scaffold(Algorithm):
     scale: Annotated[
         Literal["all", "active"], Field(description="c moves by the changes' sum over all clients, or over the active")
     ] = "all"
-    clip: Annotated[float, Field(ge=0, description="bound on the corrected gradient's norm; 0: none")] = 0.0
+    clip: Annotated[
+        float, Field(ge=0, description="bound on the gradient's norm, with c - c_i if that is a part of it; 0: none")
+    ] = 0.0
+    correction: Annotated[
+        Literal["gradient", "weights"],
+        Field(description="c - c_i is a part of each gradient, or taken from the weights, times lr, after each step"),
+        Added(before="gradient"),
+    ] = "gradient"
 
     def server_state(self, net: Classifier, task: Task) -> Tensors:
         return parameter_zeros(net)
@@ -49,10 +56,18 @@ class Scaffold(Algorithm):
         return Context(sent, client, own)
 
     def correct(self, net: Classifier, context: Context) -> None:
-        for name, _, gradient in gradients(net):
-            gradient.add_(context.sent.extra[name]).sub_(context.prepared[name])
+        if self.correction == "gradient":
+            for name, _, gradient in gradients(net):
+                gradient.add_(context.sent.extra[name]).sub_(context.prepared[name])
         if self.clip > 0:
             torch.nn.utils.clip_grad_norm_(net.parameters(), self.clip)
+
+    @torch.no_grad()
+    def after_step(self, net: Classifier, context: Context) -> None:
+        if self.correction == "weights":
+            lr = context.client.training.lr
+            for name, c in context.sent.extra.items():
+                net.get_parameter(name).sub_(c - context.prepared[name], alpha=lr)
 
     def share(self, net: Classifier, context: Context, steps: int) -> Tensors:
         return {name: c - context.prepared[name] for name, c in self.next_variate(net, context, steps).items()}
@@ -67,13 +82,17 @@ class Scaffold(Algorithm):
         return state
 
     def next_variate(self, net: Classifier, context: Context, steps: int) -> Tensors:
-        """c_i after this round: c_i - c + (the mean gradient on the path just taken)."""
+        """c_i after this round: the mean gradient on the path just taken, without the correction c - c_i."""
         path = self.path_length(context.client.training, steps)
-        received = context.sent.weights
-        return {
-            name: context.prepared[name] - c + (received[name] - net.get_parameter(name).detach()) / path
-            for name, c in context.sent.extra.items()
-        }
+        plain = context.client.training.lr * steps  # what momentum does not lengthen
+        variate = {}
+        for name, c in context.sent.extra.items():
+            own, way = context.prepared[name], context.sent.weights[name] - net.get_parameter(name).detach()
+            if self.correction == "gradient":
+                variate[name] = own - c + way / path
+            else:
+                variate[name] = (way - plain * (c - own)) / path
+        return variate
 
     def path_length(self, training: Training, steps: int) -> float:
         """How far a constant gradient of one would have moved a weight."""

@@ -8,7 +8,17 @@ import stat
 from pathlib import Path
 from typing import IO
 
+OF_THE_PACKAGE = "rebafl:"
+"""What a path begins with, in settings, that leads to a file of this package: the same words on every machine."""
+
 NOT_A_FILE = "it is a folder, a pipe or a device, not a file"
+
+
+def located(path: str) -> Path:
+    """The file that a path in settings leads to; `rebafl:paper/a.csv` came with the package."""
+    if path.startswith(OF_THE_PACKAGE):
+        return Path(__file__).parents[1] / path.removeprefix(OF_THE_PACKAGE)
+    return Path(path)
 
 
 def opened(path: Path) -> IO[bytes]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from ..algorithms import KINDS as ALGORITHMS
 from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.portable import for_others
@@ -125,16 +126,37 @@ def _measure(racer: Contender, folder: Path) -> Timing:
 
 
 def rebafl_to_fedavg(folder: Path, rounds: int) -> Plain:
-    """How many times as long as FedAvg's rounds do ReBaFL's take?
+    """How many times as long as FedAvg's rounds do ReBaFL's take?"""
+    seconds = methods_in_turns(folder, ("fedavg", "rebafl"), rounds)
+    return ratio_to(seconds["rebafl"], seconds["fedavg"]) | {"seconds": seconds}
 
-    Measured in turns, round by round: the machine's speed changes by more than the difference within minutes.
+
+def measure_methods(folder: Path, quick: bool, rounds: int, on_step: OnStep = ignore_step) -> Plain:
+    """How many times as long as FedAvg's rounds do those of every method take, on the benchmark's workload?"""
+    size = workload.SMALL if quick else workload.Size()
+    workload.write(size, folder, cores())
+    seconds = methods_in_turns(folder, [*ALGORITHMS], rounds, on_step)
+    ratios = {name: ratio_to(own, seconds["fedavg"]) for name, own in seconds.items()}
+    return {"machine": machine(), "workload": asdict(size), "to_fedavg": ratios, "seconds": seconds}
+
+
+def methods_in_turns(
+    folder: Path, algorithms: Sequence[str], rounds: int, on_step: OnStep = ignore_step
+) -> dict[str, list[float]]:
+    """Seconds of each round but the first of these algorithms, which take turns round by round.
+
+    The machine's speed changes within minutes by more than methods differ.
     """
     own = [sys.executable, "-m", "rebafl.bench.ours", str(folder / workload.SETTINGS), IN_TURNS]
-    words = {name: [*own, f"algorithm={name}", f"rounds={rounds + 1}"] for name in ("fedavg", "rebafl")}
-    seconds = in_turns(words, rounds + 1, folder / "turns.log")
-    warm = {name: rounds_of[1:] for name, rounds_of in seconds.items()}
-    ratios = [theirs / ours for ours, theirs in zip(warm["fedavg"], warm["rebafl"], strict=True)]
-    return {"ratio": median(ratios), "spread": [min(ratios), max(ratios)], "seconds": warm}
+    words = {name: [*own, f"algorithm={name}", f"rounds={rounds + 1}"] for name in algorithms}
+    seconds = in_turns(words, rounds + 1, folder / "turns.log", on_step)
+    return {name: rounds_of[1:] for name, rounds_of in seconds.items()}
+
+
+def ratio_to(theirs: Sequence[float], ours: Sequence[float]) -> Plain:
+    """Of rounds that were run in turn: the median of their ratios, and the range."""
+    ratios = [slow / fast for slow, fast in zip(theirs, ours, strict=True)]
+    return {"ratio": median(ratios), "spread": [min(ratios), max(ratios)]}
 
 
 def first_step(folder: Path, repeats: int) -> float:

@@ -78,7 +78,9 @@ def measure(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
     return timing
 
 
-def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> dict[str, list[float]]:
+def in_turns(
+    commands: Mapping[str, Sequence[str]], rounds: int, log: Path, on_step: OnStep = ignore_step
+) -> dict[str, list[float]]:
     """Seconds of each round of programs that take turns: a round of one, then the same round of the next.
 
     What changes from one minute to the next then affects all alike. In every other round the order is reversed.
@@ -93,7 +95,8 @@ def in_turns(commands: Mapping[str, Sequence[str]], rounds: int, log: Path) -> d
             for process in running.values():
                 _await_line(process, "version", log)
             for number in range(rounds):
-                for name in [*commands][:: -1 if number % 2 else 1]:
+                for place, name in enumerate([*commands][:: -1 if number % 2 else 1]):
+                    on_step(number * len(commands) + place, rounds * len(commands), name)
                     began = time.perf_counter()
                     _give_turn(running[name])
                     _await_line(running[name], "round", log)

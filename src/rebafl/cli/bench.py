@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..base.errors import UserError
 from ..base.files import write_text
 from ..bench.stopwatch import OnStep
 from .terminal import AsJson, err, out, progress_bar, say, show_table
@@ -26,6 +27,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A small workload: does it work at all?")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="How cost grows with clients, instead of the race.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="What many active clients of a large model need.")] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="Each method's rounds beside FedAvg's.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed: this package beside what one would use instead, on the same work in one run.
@@ -41,23 +43,30 @@ def bench(
     * `rebafl bench --scale`  (up to 100,000 clients; bench/scale.json and bench/scale.png)
 
     * `rebafl bench --memory`  (20 and 200 active clients, 10 million parameters; 40 GB of disk; bench/memory.json)
+
+    * `rebafl bench --methods`  (all methods, rounds in turn; bench/methods.json)
     """
-    from ..bench.race import measure_race
+    from ..bench.race import measure_methods, measure_race
     from ..bench.scale import measure_memory, measure_scale
     from ..report import figures, speed  # matplotlib is slow to import
 
     target.mkdir(parents=True, exist_ok=True)
-    name = "memory" if memory else "scale" if scale else "race"
+    kinds = {"memory": memory, "scale": scale, "methods": methods}
+    if sum(kinds.values()) > 1:
+        raise UserError("--scale, --memory and --methods measure different things: give one of them at a time.")
+    name = next((kind for kind, asked in kinds.items() if asked), "race")
     with _steps() as on_step, tempfile.TemporaryDirectory(prefix="bench-", dir=target if memory else None) as folder:
         if memory:
             measured = measure_memory(Path(folder), on_step)
         elif scale:
             measured = measure_scale(Path(folder), pairs=5, on_step=on_step)
+        elif methods:
+            measured = measure_methods(Path(folder), quick, rounds, on_step)
         else:
             measured = measure_race(Path(folder), peers, only or [], quick, repeats, rounds, on_step)
     written = [target / f"{name}.json"]
     write_text(written[0], json.dumps(measured, indent=1) + "\n")
-    if not memory:
+    if name in ("race", "scale"):
         written.append(target / f"{name}.png")
         figures.draw_scale(measured["curves"], written[1]) if scale else figures.draw_race(measured, written[1])
     if as_json:

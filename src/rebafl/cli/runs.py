@@ -18,7 +18,7 @@ from ..report.comparison import comparison_json, comparison_table, further_table
 from ..report.summary import group_runs, read_run
 from ..runs.events import RoundLine
 from ..runs.measures import best_round
-from ..runs.opening import roll_back
+from ..runs.opening import roll_back, set_all_aside
 from ..runs.record import Record, open_run, rounds_done, validation_of
 from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop, stopped_after
@@ -76,6 +76,7 @@ def sweep(
     at_once: Annotated[
         int, typer.Option("--at-once", min=0, help="Runs at a time, each on one core; 0: one per core.")
     ] = 1,
+    fresh: Fresh = False,
     debug: Debug = False,
 ) -> None:
     """Run every combination of several values and compare them.
@@ -100,6 +101,8 @@ def sweep(
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
+    if fresh and (aside := set_all_aside(folder, [Record(cell.out) for cell in cells])):
+        say(f"What {folder} held is now in {aside}.")
     if not accept_changes:
         check_code(cells)
     again = f"rebafl sweep {shlex.join(words or [])}" + (f" --at-once {at_once}" if at_once != 1 else "")

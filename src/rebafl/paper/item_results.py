@@ -1,20 +1,35 @@
-"""What do our results say about an item of the paper? Its finished cells, and the verdicts on its claims."""
+"""What do our results say about an item of the paper? Its finished cells, and which of them are shown side by side."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
 from ..base.config import Plain
-from .items import PAPER, RACE, Claim, Item, Scale, cells, printed
+from .items import PAPER, RACE, Item, Scale, cells, printed
+from .readings import Reading, read_claim, read_race
 from .results import Result, read, seeds_kept
-from .verdicts import Verdict, judge, judge_race
 
 FAR = 3.0  # points between ours and the paper's that call for an explanation
+OURS, BY_CLOUD = "{} (ours)", "{}, cloud model"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What tables and figures show of a method under a condition: its results, and the number the paper prints."""
+
+    method: str
+    name: str  # as it is shown
+    results: Sequence[Result]
+    theirs: float | None
+
+    def mean(self, measure: str) -> float:
+        return fmean(result.measure(measure) for result in self.results)
 
 
 @dataclass(frozen=True)
@@ -30,21 +45,54 @@ class ItemResults:
     def results(self) -> dict[tuple[str, str], dict[int, Result]]:
         """By method and condition, then by seed; of longer runs as many rounds as the scale has."""
         kept: dict[tuple[str, str], dict[int, Result]] = {}
-        for cell in cells(self.item, self.scale, seeds_kept(self.scale.name, self.folder)):
+        for cell in cells(self.item, self.scale, seeds_kept(self.scale.name, self.folder), ours=True):
             result, rounds = read(cell, self.folder), cell.settings.rounds
             if result is not None and result.rounds >= rounds:
                 kept.setdefault((cell.method, cell.condition), {})[cell.settings.seed] = result.cut(rounds)
         return kept
 
+    @cached_property
+    def keys(self) -> dict[tuple[str, str], str]:
+        """By method and condition, a name that cells of different items share if they are the same run."""
+        return {(cell.method, cell.condition): cell.key for cell in cells(self.item, self.scale, ours=True)}
+
     def lookup(self, method: str, condition: str) -> Mapping[int, Result]:
         """By seed; empty if there is none."""
         return self.results.get((method, condition), {})
 
-    def on_common_seeds(self, method: str, condition: str) -> Mapping[int, Result]:
-        """As `lookup`, but only seeds that all methods under this condition have, if there is such a seed."""
-        seeds = [set(by_seed) for (_, other), by_seed in self.results.items() if other == condition]
-        common, own = set[int].intersection(*seeds) if seeds else set[int](), self.lookup(method, condition)
-        return {seed: result for seed, result in own.items() if seed in common} if common else own
+    def rows(self, condition: str) -> list[Row]:
+        """Each method that has results, on the seeds that all the paper's methods have, if there is such a seed.
+
+        Seeds that a method of ours lacks are shown of the others all the same.
+        """
+        seeds = [set(by_seed) for method in self.item.methods if (by_seed := self.lookup(method, condition))]
+        return self._rows(condition, set[int].intersection(*seeds) if seeds else set[int]())
+
+    def more_seeds(self, condition: str) -> list[Row]:
+        """The methods that share the most seeds, on these; none if `rows` shows as many."""
+        seeds = {method: set(self.lookup(method, condition)) for method in self.item.shown_methods}
+        shared = max((seeds[a] & seeds[b] for a, b in combinations(seeds, 2)), key=len, default=set[int]())
+        if len(shared) <= min((len(row.results) for row in self.rows(condition)), default=0):
+            return []
+        return self._rows(condition, shared, [method for method in seeds if seeds[method] >= shared])
+
+    def _rows(self, condition: str, seeds: Collection[int], methods: Sequence[str] | None = None) -> list[Row]:
+        rows = []
+        for method in methods or self.item.shown_methods:
+            if not (own := self.lookup(method, condition)):
+                continue
+            results = [result for seed, result in own.items() if seed in seeds] or list(own.values())
+            theirs, ours = printed(self.item, condition, method), method in self.item.ours
+            rows.append(Row(method, OURS.format(method) if ours else method, results, theirs))
+            by_cloud = [by_cloud for result in results if (by_cloud := result.of_cloud_model)]
+            if by_cloud:
+                rows.append(Row(method, BY_CLOUD.format(method), by_cloud, theirs))
+        return rows
+
+    @property
+    def conditions(self) -> list[str]:
+        """Those that have results, in the item's order."""
+        return [name for name in self.item.conditions if any(name == condition for _, condition in self.results)]
 
     @property
     def comparable(self) -> bool:
@@ -54,7 +102,7 @@ class ItemResults:
 
     @property
     def pending(self) -> str:
-        """Cells without any seed yet, condition by condition; empty if there are none."""
+        """Cells of the paper without any seed yet, condition by condition; empty if there are none."""
         missing = {
             condition: [method for method in self.item.methods if not self.lookup(method, condition)]
             for condition in self.item.conditions
@@ -65,22 +113,12 @@ class ItemResults:
             if methods
         )
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Reading]:
         """On the item's claims, in their order."""
-        return [self._verdict(claim) for claim in self.item.claims]
-
-    def _verdict(self, claim: Claim) -> Verdict:
-        """By the claim's measure; of the best round, with a note if the second half as a whole decides otherwise."""
-        if claim.measure == RACE:
-            return judge_race(claim, self.race)
-        verdict = judge(self.item, claim, self.lookup)
-        if claim.measure != "best":
-            return verdict
-        other = judge(self.item, replace(claim, measure="second_half"), self.lookup)
-        if other.decision == verdict.decision:
-            return verdict
-        evidence = f"{verdict.evidence}; by the second half {other.decision}: {other.evidence}"
-        return replace(verdict, evidence=evidence, otherwise=other.decision)
+        return [
+            read_race(claim, self.race) if claim.measure == RACE else read_claim(self.item, claim, self.lookup)
+            for claim in self.item.claims
+        ]
 
     def troubles(self) -> list[str]:
         """Runs in which uploads were refused or rounds brought no update, which their numbers do not show."""
@@ -92,13 +130,11 @@ class ItemResults:
         ]
 
     def far_from_paper(self) -> list[str]:
-        """Where ours and the paper's differ by more than a few points."""
-        if self.scale.name != PAPER:
-            return []
+        """Where the mean over the second half differs from the paper's number by more than a few points."""
         gaps = []
-        for method, condition in self.results:
-            theirs = printed(self.item, condition, method)
-            ours = fmean(result.measure("best") for result in self.on_common_seeds(method, condition).values())
-            if theirs is not None and abs(ours - theirs) > FAR:
-                gaps.append(f"{method}, {condition}: {ours:.2f} against {theirs:.2f}")
+        for condition in self.conditions if self.scale.name == PAPER else ():
+            for row in self.rows(condition):
+                ours = row.mean("second_half")
+                if row.theirs is not None and abs(ours - row.theirs) > FAR:
+                    gaps.append(f"{row.name}, {condition}: {ours:.2f} against {row.theirs:.2f}")
         return gaps

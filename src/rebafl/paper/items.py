@@ -41,7 +41,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: methods under conditions, what is claimed of it, and what we found where ours differ."""
+    """A table or figure: methods under conditions, what is claimed of it, and what we found where ours differ.
+
+    `ours` are methods that are not the paper's: run if they are named, shown beside its own, and no part of a claim.
+    """
 
     name: str
     title: str
@@ -52,6 +55,12 @@ class Item:
     claims: tuple[Claim, ...] = ()
     note: str = ""
     findings: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+
+    @property
+    def shown_methods(self) -> tuple[str, ...]:
+        """The paper's in its order, then ours."""
+        return (*self.methods, *self.ours)
 
 
 @dataclass(frozen=True)
@@ -140,12 +149,12 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def cells(item: Item, scale: Scale, seeds: Sequence[int] = (0,)) -> list[Cell]:
-    """All runs of an item, in the order of its conditions."""
+def cells(item: Item, scale: Scale, seeds: Sequence[int] = (0,), ours: bool = False) -> list[Cell]:
+    """All runs of an item, in the order of its conditions; of methods that are not the paper's only with `ours`."""
     return [
         Cell(method, condition, scale.name, replace(_settings(scale, words, method), seed=seed))
         for condition, words in item.conditions.items()
-        for method in item.methods
+        for method in (item.shown_methods if ours else item.methods)
         for seed in seeds
     ]
 
@@ -153,13 +162,16 @@ def cells(item: Item, scale: Scale, seeds: Sequence[int] = (0,)) -> list[Cell]:
 def cells_of(
     items: Sequence[Item], scale: Scale, seeds: Sequence[int], only: Collection[str], where: Collection[str]
 ) -> list[Cell]:
-    """The runs of several items, of some methods (`only`) and under some conditions (`where`) if any are named."""
-    _check("--only", only, {method for item in items for method in item.methods})
+    """The runs of several items, of some methods (`only`) and under some conditions (`where`) if any are named.
+
+    Methods of ours are run only if they are named.
+    """
+    _check("--only", only, {method for item in items for method in item.shown_methods})
     _check("--where", where, {condition for item in items for condition in item.conditions})
     return [
         cell
         for item in items
-        for cell in cells(item, scale, seeds)
+        for cell in cells(item, scale, seeds, ours=bool(only))
         if (not only or cell.method in only) and (not where or cell.condition in where)
     ]
 

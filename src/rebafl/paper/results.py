@@ -24,8 +24,12 @@ from ..runs.settings import Settings, complete
 from ..runs.tally import Tally, tally
 from .items import Cell
 
-CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", "cloud_accuracy")
+CLOUD = "cloud_accuracy"
+CURVES = ("accuracy", "loss", "diversity", "seconds", "bytes_up", "bytes_down", CLOUD)
 """Of each round. Accuracy, loss and Λ are kept to the last bit: a repetition must give the same."""
+
+WORST_RECALL = "worst_recall"
+"""Of each round, the recall of the class that is recognised worst; files of earlier versions lack it."""
 
 TROUBLES = ("uploads", "refused", "missing", "rounds_without_update")
 """Also of each round, in runs in which uploads or rounds were lost."""
@@ -42,12 +46,27 @@ class Result:
     curves: dict[str, list[Any]]
 
     def measure(self, name: str) -> float:
-        """One of `OF_ACCURACY`; of bytes, those of one client; else the mean of the curve of that name."""
+        """One of `OF_ACCURACY`; of bytes, those of one client; of the worst class, the mean over the second half; else
+        the mean of the curve of that name."""
         if name in OF_ACCURACY:
             return float(OF_ACCURACY[name](self.curves["accuracy"]))
+        if name == WORST_RECALL:
+            values = self.curves[name]
+            return fmean(value for value in values[len(values) // 2 :] if value is not None)
         if name in ("bytes_up", "bytes_down"):  # the number of active clients differs from round to round
             return float(sum(self.curves[name]) / sum(self.curves["active"]))
         return fmean(value for value in self.curves[name] if value is not None)
+
+    @property
+    def of_cloud_model(self) -> Result | None:
+        """The same run by the cloud model, for a method whose clients' mean is scored and whose cloud model is sent.
+
+        Of the cloud model only the accuracy is known.
+        """
+        if CLOUD not in self.curves:
+            return None
+        known = {name: values for name, values in self.curves.items() if name not in ("loss", WORST_RECALL)}
+        return replace(self, curves={**known, "accuracy": self.curves[CLOUD]})
 
     @property
     def tally(self) -> Tally:
@@ -89,6 +108,9 @@ def curves_of(lines: Sequence[RoundLine]) -> dict[str, list[Any]]:
     rows = [line.plain() for line in lines]
     curves = {name: [row[name] for row in rows] for name in CURVES if name in rows[0]}
     curves["active"] = [len(line.active) for line in lines]
+    curves[WORST_RECALL] = [
+        min((recall for recall in line.recall if recall is not None), default=None) for line in lines
+    ]
     if str(tally(lines)):
         tallies = [tally([line]) for line in lines]
         curves |= {name: [getattr(of_round, name) for of_round in tallies] for name in TROUBLES}

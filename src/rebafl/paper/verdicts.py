@@ -17,7 +17,6 @@ from .items import AT, EVERY, OTHERS, Claim, Item, printed
 from .results import Result
 
 HELD, FAILED, CLOSE, PARTLY, NOT_RUN = "held", "did not hold", "too close", "partly run", "not run"
-DECISIONS = (HELD, FAILED, CLOSE, PARTLY, NOT_RUN)
 Lookup = Callable[[str, str], Mapping[int, Result]]
 """Method and condition to results by seed."""
 Side = tuple[str, str]
@@ -26,11 +25,16 @@ Side = tuple[str, str]
 
 @dataclass(frozen=True)
 class Verdict:
-    """On a claim: one of `DECISIONS`, and the numbers that decide."""
+    """On a claim by one measure: what was decided, the numbers that say so, and the one of them that decides.
+
+    `number` is the narrowest of the comparisons that decide, `seeds` on how many seeds; both empty where nothing was
+    run. `evidence` has the narrowest under each condition.
+    """
 
     decision: str
-    evidence: str
-    otherwise: str = ""  # what another measure decides, if not the same
+    evidence: str = ""
+    number: str = ""
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,15 @@ def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
         return _judge_ratio(item, claim, results)
     comparisons = [
         Comparison(first, second, _differences(claim.measure, results(*first), results(*second)))
-        for first, second in _pairs(item, claim)
+        for first, second in pairs_of(item, claim)
     ]
-    return Verdict(_together([comparison.decision(claim) for comparison in comparisons]), _evidence(comparisons))
+    decision = _together([comparison.decision(claim) for comparison in comparisons])
+    run = [comparison for comparison in comparisons if comparison.differences]
+    if not run:
+        return Verdict(decision)
+    deciding = [comparison for comparison in run if comparison.decision(claim) == decision] or run
+    narrowest = min(deciding, key=lambda comparison: comparison.mean)
+    return Verdict(decision, _evidence(comparisons), str(narrowest), len(narrowest.differences))
 
 
 def _together(decisions: Sequence[str]) -> str:
@@ -93,7 +103,11 @@ def _together(decisions: Sequence[str]) -> str:
     return CLOSE if CLOSE in decisions else HELD
 
 
-def _pairs(item: Item, claim: Claim) -> Iterator[tuple[Side, Side]]:
+def pairs_of(item: Item, claim: Claim) -> Iterator[tuple[Side, Side]]:
+    """What a claim compares: the methods it names, `others` and `every` being the paper's."""
+    if claim.ratio:
+        first, second = claim.ratio
+        yield from (((first, condition), (second, condition)) for condition in item.conditions)
     for condition in claim.where or item.conditions:
         for first, second in claim.pairs:
             if AT not in first:
@@ -114,8 +128,6 @@ def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int,
 def _evidence(comparisons: Sequence[Comparison]) -> str:
     """The narrowest difference under each condition: what decides."""
     run = [comparison for comparison in comparisons if comparison.differences]
-    if not run:
-        return ""
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in run:
         groups.setdefault((comparison.first[1], comparison.second[1]), []).append(comparison)
@@ -134,21 +146,25 @@ def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
         a, b = results(first, condition), results(second, condition)
         if seeds := a.keys() & b.keys():
             ratios[condition] = fmean(a[s].measure(claim.measure) / b[s].measure(claim.measure) for s in sorted(seeds))
-    evidence = "; ".join(f"{condition}: {first} / {second} = {ratio:.3f}" for condition, ratio in ratios.items())
     decisions = [
         NOT_RUN if condition not in ratios else HELD if ratios[condition] <= claim.most else FAILED
         for condition in item.conditions
     ]
-    return Verdict(_together(decisions), evidence)
+    if not ratios:
+        return Verdict(NOT_RUN)
+    texts = {c: f"{c}: {first} / {second} = {ratio:.3f}" for c, ratio in ratios.items()}
+    largest = max(ratios, key=lambda condition: ratios[condition])
+    common = results(first, largest).keys() & results(second, largest).keys()
+    return Verdict(_together(decisions), "; ".join(texts.values()), texts[largest], len(common))
 
 
 def judge_race(claim: Claim, race: Plain) -> Verdict:
     """A claim on seconds, by the benchmark's rounds of both methods in turn: separate runs differ by the load."""
     if not (ratios := race.get("rebafl_to_fedavg")):
-        return Verdict(NOT_RUN, "")
+        return Verdict(NOT_RUN)
     low, high = ratios["spread"]
     evidence = f"rounds in turn: ReBaFL / FedAvg = {ratios['ratio']:.2f} ({low:.2f} to {high:.2f})"
-    return Verdict(HELD if ratios["ratio"] <= claim.most else FAILED, evidence)
+    return Verdict(HELD if ratios["ratio"] <= claim.most else FAILED, evidence, evidence)
 
 
 def judge_printed(item: Item, claim: Claim) -> str:

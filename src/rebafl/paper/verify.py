@@ -9,7 +9,7 @@ from ..base.errors import UserError, exists
 from ..base.rng import generator
 from ..runs.settings import stored_settings
 from ..runs.verify import RecordedRun, check_repeatable, read_directory
-from .items import Item, Scale, cells_of
+from .items import Item, Scale, cells
 from .results import curves_of, file_of, read_file, seeds_kept
 
 
@@ -30,8 +30,9 @@ def _read_result(path: Path) -> RecordedRun:
 
 def choose(items: Sequence[Item], scale: Scale, results: Path, count: int, seed: int) -> list[Path]:
     """The files of some finished cells; the same for the same seed."""
-    cells = cells_of(items, scale, seeds_kept(scale.name, results), (), ())
-    paths = sorted({path for cell in cells if exists(path := file_of(cell, results))})
+    seeds = seeds_kept(scale.name, results)
+    kept = (file_of(cell, results) for item in items for cell in cells(item, scale, seeds, ours=True))
+    paths = sorted({path for path in kept if exists(path)})
     if not paths:
         raise UserError(f"{results} holds no finished cell of these items at scale {scale.name}.")
     chosen = generator(seed, "verify").choice(len(paths), size=min(count, len(paths)), replace=False)

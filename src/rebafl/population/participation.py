@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from pydantic import Field
 from ..base.config import parameters
 from ..base.errors import UserError
 from ..base.kinds import Kinds, address_of, explained, no_subclass
-from ..base.reading import opened
+from ..base.reading import located, opened
 from ..base.rng import generator
 
 Presence = npt.NDArray[np.bool_]
@@ -158,7 +157,7 @@ class Trace(Participation):
     """
 
     name = "trace"
-    path: Annotated[str, Field(description="the CSV file")]
+    path: Annotated[str, Field(description="the CSV file; `rebafl:paper/NAME`: one that comes with the package")]
     round_length: Annotated[float, Field(gt=0, description="length of a round, for columns from and to")] = 60.0
 
     def present(self, clients: int, seed: int, round: int, purpose: str) -> Presence:
@@ -181,7 +180,7 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.f
 @lru_cache(maxsize=4)
 def _trace(path: str, length: float) -> Columns:
     try:
-        with TextIOWrapper(opened(Path(path)), encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(opened(located(path)), encoding="utf-8-sig", newline="") as file:
             header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
             cells = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
     except (OSError, ValueError, csv.Error) as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from math import ceil
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -16,23 +16,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..paper.item_results import ItemResults
-from ..paper.items import PAPER, printed
-from ..paper.results import Result
+from ..paper.item_results import ItemResults, Row
+from ..paper.items import PAPER
+from ..paper.two_models import REFERENCE, TwoModels
 from .figures import COLOURS, METHOD_COLOURS, save
 
 ENDINGS = (".png", ".pdf")
+PAINTED = ("curves", "diversity", "bars", "table", "lines")  # ways to show an item that are pictures
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vP*Xhd<>px+"  # one for each of the methods below
+MARKERS = "osD^vP*Xhd<>px+12"  # one for each of the methods below
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
-    "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM",
+    "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack", "ReBaFL, μ = 0.5",
 )  # fmt: skip
 FIRST = {
     "ReBaFL": METHOD_COLOURS["rebafl"],
     "FedAvg": METHOD_COLOURS["fedavg"],
     "BSM-FedAvg": METHOD_COLOURS["bsm-fedavg"],
+    "FedTrack": "#6A3D9A",  # this project's own, in a colour that no method of the paper has
 }
+SMOOTH = 10  # rounds that a bold line is the mean of
+THIN = {"linewidth": 0.8, "markersize": 3}
+MORE_SEEDS: dict[str, Any] = {
+    "fmt": ".", "color": "black", "capsize": 2, "linewidth": 1, "label": "second half on more seeds, ± std"
+}  # fmt: skip
 
 
 def look(method: str, place: int) -> dict[str, Any]:
@@ -44,8 +51,15 @@ def look(method: str, place: int) -> dict[str, Any]:
     return {"color": colour, "linestyle": LINES[line % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
 
 
-def draw(shown: ItemResults, path: Path) -> list[Path]:
-    """Draw an item as PNG and PDF beside `path`, a picture for each way it is shown; which, without the ending."""
+def names_of_figures(shown: ItemResults) -> list[str]:
+    """What `draw` draws of an item, without the ending: a picture for each way it is shown, if there are results."""
+    kinds = [kind for kind in shown.item.shows if kind in PAINTED] if shown.results else []
+    name = f"{shown.item.name}-{shown.scale.name}"
+    return [name if kind == shown.item.shows[0] else f"{name}-{kind}" for kind in kinds]
+
+
+def draw(shown: ItemResults, folder: Path) -> list[Path]:
+    """Draw an item as PNG and PDF in a folder; which, without the ending."""
     painters: dict[str, Callable[[ItemResults], Figure]] = {
         "curves": _curves,
         "diversity": partial(_curves, name="diversity"),
@@ -53,14 +67,39 @@ def draw(shown: ItemResults, path: Path) -> list[Path]:
         "table": _dots,
         "lines": _lines,
     }
-    paths = []
-    for place, kind in enumerate(shown.item.shows if shown.results else ()):
-        if kind in painters:
-            paths.append(path.with_name(f"{path.name}-{kind}") if place else path)
-            figure = painters[kind](shown)
-            for ending in ENDINGS:
-                save(figure, paths[-1].with_name(paths[-1].name + ending))
+    kinds = [kind for kind in shown.item.shows if kind in PAINTED]
+    paths = [folder / name for name in names_of_figures(shown)]
+    for kind, path in zip(kinds, paths, strict=False):
+        _save(painters[kind](shown), path)
     return paths
+
+
+def draw_two_models(found: Sequence[TwoModels], path: Path) -> list[Path]:
+    """FedDyn's clients' mean and cloud model over rounds, and a reference, a panel for each run: single rounds, which
+    jump, are faint, and means of ten rounds are drawn over them."""
+    figure, grid = _grid(len(found))
+    for axes, each in zip(grid, found, strict=True):
+        _frame(axes, each.place)
+        lines = {
+            REFERENCE: (each.reference, FIRST[REFERENCE], "-"),
+            f"{each.method}, clients' mean": (each.clients, "#E69F00", "-"),
+            f"{each.method}, cloud model": (each.cloud, "#000000", "--"),
+        }
+        for name, (results, colour, style) in lines.items():
+            if results:
+                mean = np.mean([result.curves["accuracy"] for result in results], axis=0)
+                axes.plot(np.arange(1, len(mean) + 1), mean, color=colour, alpha=0.25, linewidth=0.6)
+                smooth = np.convolve(mean, np.full(SMOOTH, 1 / SMOOTH), "valid")
+                axes.plot(np.arange(SMOOTH, len(mean) + 1), smooth, style, color=colour, linewidth=1.8, label=name)
+        label_rounds(axes, "test accuracy (%)")
+    _legend(figure, grid)
+    _save(figure, path)
+    return [path]
+
+
+def _save(figure: Figure, path: Path) -> None:
+    for ending in ENDINGS:
+        save(figure, path.with_name(path.name + ending))
 
 
 @dataclass(frozen=True)
@@ -74,7 +113,7 @@ class Panel:
 
 def _panels(shown: ItemResults, height: float = 2.9) -> tuple[Figure, list[Panel]]:
     """A panel for each condition, and group of methods, that has results to compare (or any, if none has several)."""
-    groups = shown.item.panels or {"": shown.item.methods}
+    groups = shown.item.panels or {"": shown.item.shown_methods}
     counted = [
         (condition, name, methods, sum(bool(shown.lookup(method, condition)) for method in methods))
         for condition in shown.item.conditions
@@ -82,24 +121,34 @@ def _panels(shown: ItemResults, height: float = 2.9) -> tuple[Figure, list[Panel
     ]
     least = min(2, max(count for *_, count in counted))
     drawn = [(condition, name, methods) for condition, name, methods, count in counted if count >= least]
-    columns = min(2 if len(drawn) in (2, 4) else 3, len(drawn))
-    rows = ceil(len(drawn) / columns)
+    figure, grid = _grid(len(drawn), height)
+    for axes, (condition, name, _) in zip(grid, drawn, strict=True):
+        _frame(axes, f"{condition}: {name}" if name else condition)
+    return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, drawn, strict=True)]
+
+
+def _grid(count: int, height: float = 2.9) -> tuple[Figure, list[Axes]]:
+    """So many pairs of axes, in up to three columns."""
+    columns = min(2 if count in (2, 4) else 3, count)
+    rows = ceil(count / columns)
     figure = Figure(figsize=(max(4.2 * columns, 5.5), height * rows + 0.8), layout="constrained")
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in grid[len(drawn) :]:
+    for spare in grid[count:]:
         spare.set_visible(False)
-    for axes, (condition, name, _) in zip(grid, drawn, strict=False):
-        axes.set_title(f"{condition}: {name}" if name else condition, loc="left", fontsize=10)
-        axes.grid(alpha=0.25)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure, [Panel(axes, condition, methods) for axes, (condition, _, methods) in zip(grid, drawn, strict=False)]
+    return figure, grid[:count]
 
 
-def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+def _frame(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     known: dict[str, Any] = {}
-    for panel in panels:
-        handles, labels = panel.axes.get_legend_handles_labels()
+    for axes in grid:
+        handles, labels = axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
     columns = int(figure.get_figwidth() // 1.6)  # inches that a name takes
     figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=min(5, columns), frameon=False)
@@ -109,106 +158,123 @@ def _curves(shown: ItemResults, name: str = "accuracy") -> Figure:
     """Accuracy, or weight diversity, over rounds; a band of one std where there are several seeds."""
     figure, panels = _panels(shown)
     for panel in panels:
-        for place, method in enumerate(panel.methods):
-            if results := list(shown.on_common_seeds(method, panel.condition).values()):
-                _curve(panel.axes, results, name, method, place)
-        panel.axes.set_xlabel("communication round")
-        panel.axes.xaxis.set_major_locator(MaxNLocator("auto", steps=(1, 2, 5, 10)))
-        panel.axes.set_ylabel("weight diversity Λ" if name == "diversity" else "test accuracy (%)")
+        rows = {row.method: row for row in reversed(shown.rows(panel.condition))}  # the first of a method: as it counts
+        for place, method in enumerate(method for method in panel.methods if method in rows):
+            style = look(method, panel.methods.index(method))
+            draw_curve(
+                panel.axes, [result.curves[name] for result in rows[method].results], rows[method].name, style, place
+            )
+        label_rounds(panel.axes, "weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
             panel.axes.set_yscale("log")
-    _legend(figure, panels)
+    _legend(figure, [panel.axes for panel in panels])
     return figure
 
 
-def _curve(axes: Axes, results: list[Result], name: str, method: str, place: int) -> None:
-    length = min(result.rounds for result in results)
-    values = np.array([[np.nan if v is None else v for v in result.curves[name][:length]] for result in results])
-    x, mean = np.arange(1, length + 1), values.mean(0)
-    style = look(method, place)
-    step = max(1, length // 6)
-    axes.plot(x, mean, label=method, linewidth=1.4, markersize=4, markevery=(place % step, step), **style)
-    if len(results) > 1:
+def draw_curve(
+    axes: Axes, curves: Sequence[Sequence[float | None]], name: str, style: dict[str, Any], place: int
+) -> None:
+    """The mean of some runs' curves, and a band of one std where there are several; markers set off by the place."""
+    length = min(map(len, curves))
+    values = np.array([[np.nan if value is None else value for value in curve[:length]] for curve in curves])
+    x, mean, step = np.arange(1, length + 1), values.mean(0), max(1, length // 6)
+    axes.plot(x, mean, label=name, linewidth=1.4, markersize=4, markevery=(place % step, step), **style)
+    if len(curves) > 1:
         spread = values.std(0, ddof=1)
         axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _over_seeds(shown: ItemResults, condition: str, measure: str) -> dict[str, tuple[float, float]]:
-    """Mean and std over seeds, method by method; the std of one seed is shown as nothing."""
-    over_seeds = {}
-    for method in shown.item.methods:
-        if results := shown.on_common_seeds(method, condition):
-            values = [result.measure(measure) for result in results.values()]
-            over_seeds[method] = (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
-    return over_seeds
+def label_rounds(axes: Axes, quantity: str) -> None:
+    axes.set_xlabel("communication round")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=(1, 2, 5, 10)))
+    axes.set_ylabel(quantity)
 
 
-def _theirs(shown: ItemResults, condition: str, methods: Sequence[str]) -> list[tuple[int, float]]:
+def _spread(row: Row) -> tuple[float, float]:
+    """The mean over the second half, over seeds, and its std; that of one seed is shown as nothing."""
+    values = [result.measure("second_half") for result in row.results]
+    return fmean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def _theirs(shown: ItemResults, rows: Sequence[Row]) -> list[tuple[int, float]]:
     """The paper's numbers, by place; beside anything smaller than its own scale they would say nothing."""
-    values = [(place, printed(shown.item, condition, method)) for place, method in enumerate(methods)]
+    values = [(place, row.theirs) for place, row in enumerate(rows)]
     return [(place, value) for place, value in values if value is not None] if shown.scale.name == PAPER else []
 
 
+def _over_more_seeds(shown: ItemResults, condition: str, rows: Sequence[Row]) -> list[tuple[int, float, float]]:
+    """Place, mean and std of those rows whose methods have more seeds than are shown."""
+    places = {row.name: place for place, row in enumerate(rows)}
+    return [(places[row.name], *_spread(row)) for row in shown.more_seeds(condition) if row.name in places]
+
+
 def _bars(shown: ItemResults) -> Figure:
-    """One bar per method: the best round, and a line at the mean of the last ten."""
+    """One bar per method: the mean over the second half, and a line at the best round."""
     figure, panels = _panels(shown)
     hatches = cycle(("", "//", "\\\\", "xx", "..", "--", "++", "oo", "**"))
-    hatch = {method: next(hatches) for method in shown.item.methods}
+    hatch = {method: next(hatches) for method in shown.item.shown_methods}
     for panel in panels:
-        axes = panel.axes
-        best, tail = (_over_seeds(shown, panel.condition, name) for name in ("best", "last10"))
-        for place, (method, (mean, std)) in enumerate(best.items()):
-            style = {"color": look(method, place)["color"], "hatch": hatch[method]}
+        axes, rows = panel.axes, shown.rows(panel.condition)
+        for place, row in enumerate(rows):
+            mean, std = _spread(row)
+            style = {"color": look(row.method, place)["color"], "hatch": hatch[row.method]}
             axes.bar(place, mean, yerr=std or None, alpha=0.75, edgecolor="black", linewidth=0.5, capsize=3, **style)
-            axes.plot([place - 0.4, place + 0.4], [tail[method][0]] * 2, color="black", linewidth=2)
-        if theirs := _theirs(shown, panel.condition, list(best)):
+            axes.plot([place - 0.4, place + 0.4], [row.mean("best")] * 2, color="black", linewidth=2)
+        for place, mean, std in _over_more_seeds(shown, panel.condition, rows):
+            axes.errorbar(place + 0.2, mean, yerr=std, **MORE_SEEDS)
+        if theirs := _theirs(shown, rows):
             x, y = zip(*theirs, strict=True)
             axes.scatter(x, y, s=60, facecolors="white", edgecolors="black", zorder=3, label="paper")
-        axes.set_xticks(range(len(best)), list(best), rotation=40, ha="right", fontsize=8)
-        axes.set_ylabel("test accuracy (%)\nbar: best; line: last ten")
-    _legend(figure, panels)
+        axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=40, ha="right", fontsize=8)
+        axes.set_ylabel("test accuracy (%)\nbar: second half; line: best")
+    _legend(figure, [panel.axes for panel in panels])
     return figure
 
 
 def _dots(shown: ItemResults) -> Figure:
-    """For each method our best round, our last ten, and what the paper prints."""
-    most = max(Counter(condition for _, condition in shown.results).values())
+    """For each method the mean over the second half, the best round, and what the paper prints."""
+    most = max(len(shown.rows(condition)) for condition in shown.conditions)
     figure, panels = _panels(shown, height=0.9 + 0.23 * most)
     ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
     for panel in panels:
-        axes = panel.axes
-        best, tail = (_over_seeds(shown, panel.condition, name) for name in ("best", "last10"))
-        rows = list(best)
-        means, stds = zip(*best.values(), strict=True)
-        axes.errorbar(
-            means, range(len(rows)), xerr=stds if any(stds) else None, fmt="o", color=ours, label="best, ours"
-        )
-        last = [mean for mean, _ in tail.values()]
-        axes.scatter(last, range(len(rows)), marker="|", s=120, color="black", label="mean of last ten, ours", zorder=3)
-        if theirs := _theirs(shown, panel.condition, rows):
+        axes, rows = panel.axes, shown.rows(panel.condition)
+        places = range(len(rows))
+        for place, row in enumerate(rows):
+            mean, std = _spread(row)
+            own = row.method in shown.item.ours
+            colour, label = (FIRST.get(row.method, ours), "") if own else (ours, "second half, measured here")
+            axes.errorbar(mean, place, xerr=std or None, fmt="D" if own else "o", color=colour, label=label)
+        for place, mean, std in _over_more_seeds(shown, panel.condition, rows):
+            axes.errorbar(mean, place + 0.25, xerr=std, **MORE_SEEDS)
+        best = [row.mean("best") for row in rows]
+        axes.scatter(best, places, marker="|", s=120, color="black", label="best round, measured here", zorder=3)
+        if theirs := _theirs(shown, rows):
             y, x = zip(*theirs, strict=True)
             axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="paper", zorder=3)
-        axes.set_yticks(range(len(rows)), rows, fontsize=9)
+        axes.set_yticks(places, [row.name for row in rows], fontsize=9)
         axes.set_ylim(len(rows) - 0.4, -0.6)  # from the top down, no marker cut
         axes.set_xlabel("test accuracy (%)")
-    _legend(figure, panels)
+    _legend(figure, [panel.axes for panel in panels])
     return figure
 
 
 def _lines(shown: ItemResults) -> Figure:
-    """The best accuracy of each method against the conditions."""
+    """The mean over the second half of each method against the conditions."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     conditions = list(shown.item.conditions)
-    for place, method in enumerate(shown.item.methods):
-        scores = {x: _over_seeds(shown, condition, "best").get(method) for x, condition in enumerate(conditions)}
-        points = {x: score for x, score in scores.items() if score}
-        if points:
-            means, stds = zip(*points.values(), strict=True)
-            error = stds if any(stds) else None
-            axes.errorbar(list(points), means, yerr=error, capsize=3, label=method, **look(method, place))
+    points: dict[str, dict[int, tuple[float, float]]] = {}
+    styles = {}
+    for x, condition in enumerate(conditions):
+        for row in shown.rows(condition):
+            points.setdefault(row.name, {})[x] = _spread(row)
+            own = row.name in shown.item.shown_methods  # else it is another model of the same run: the same, thinner
+            styles[row.name] = look(row.method, shown.item.shown_methods.index(row.method)) | ({} if own else THIN)
+    for name, by_place in points.items():
+        means, stds = zip(*by_place.values(), strict=True)
+        axes.errorbar(list(by_place), means, yerr=stds if any(stds) else None, capsize=3, label=name, **styles[name])
     axes.set_xticks(range(len(conditions)), conditions)
-    axes.set_ylabel("best test accuracy (%)")
+    axes.set_ylabel("test accuracy (%), second half")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -2,69 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from statistics import fmean, stdev
 
-from ..paper.item_results import ItemResults
-from ..paper.items import PAPER, printed
-from ..paper.results import Result
+from ..paper.item_results import ItemResults, Row
+from ..paper.items import PAPER
+from ..paper.results import WORST_RECALL, Result
 from .markdown import TextTable
 
 THEIRS = "paper, at its scale"  # the title of its column beside results of a smaller one
+ACCURACY_COLUMNS = (
+    "method", "second half", "best", "paper", "second half − paper", "best − paper", "last 10", "swing", "worst class",
+    "Λ", "seeds",
+)  # fmt: skip
 
 
 def tables(shown: ItemResults, always_printed: bool = False) -> list[tuple[str, TextTable]]:
-    """One for each condition that has results: ours beside the paper's.
+    """One for each condition that has results: ours beside the paper's; and one on more seeds, where some have more.
 
     What the paper prints is at its own scale; `always_printed` shows it beside smaller ones, too, and says so.
     """
-    conditions = [name for name in shown.item.conditions if any(name == condition for _, condition in shown.results)]
-    if "cost" in shown.item.shows:
-        return [(condition, _cost_table(shown, condition)) for condition in conditions]
-    return [(condition, _accuracy_table(shown, condition, always_printed)) for condition in conditions]
+    table: Callable[[Sequence[Row]], TextTable] = (
+        _cost_table if "cost" in shown.item.shows else lambda rows: _accuracy_table(shown, rows, always_printed)
+    )
+    made = []
+    for condition in shown.conditions:
+        made.append((condition, table(shown.rows(condition))))
+        if more := shown.more_seeds(condition):
+            made.append((f"{condition}, the methods with more seeds", table(more)))
+    return made
 
 
-def _accuracy_table(shown: ItemResults, condition: str, always_printed: bool) -> TextTable:
-    whole = shown.scale.name == PAPER
-    known = any(printed(shown.item, condition, method) is not None for method in shown.item.methods)
+def _accuracy_table(shown: ItemResults, rows: Sequence[Row], always_printed: bool) -> TextTable:
+    whole, known = shown.scale.name == PAPER, any(row.theirs is not None for row in rows)
     columns = {
-        "paper": known and (whole or always_printed),
-        "difference": known and whole,
         "second half": whole,  # at smaller scales it is the last ten rounds
+        "paper": known and (whole or always_printed),
+        "second half − paper": known and whole,
+        "best − paper": known and whole,
+        "worst class": any(WORST_RECALL in result.curves for row in rows for result in row.results),
         "Λ": "diversity" in shown.item.shows,
     }
-    header = ("method", "best", "paper", "difference", "second half", "last 10", "swing", "Λ", "seeds")
-    keep = [columns.get(name, True) for name in header]
-    methods = [method for method in shown.item.methods if shown.lookup(method, condition)]
-    rows = [_accuracy_row(shown, method, condition) for method in methods]
-    named = [THEIRS if name == "paper" and not whole else name for name in header]
-    return tuple(compress(named, keep)), [tuple(compress(row, keep)) for row in rows]
+    keep = [columns.get(name, True) for name in ACCURACY_COLUMNS]
+    named = [THEIRS if name == "paper" and not whole else name for name in ACCURACY_COLUMNS]
+    return tuple(compress(named, keep)), [tuple(compress(_accuracy_row(shown, row), keep)) for row in rows]
 
 
-def _accuracy_row(shown: ItemResults, method: str, condition: str) -> Sequence[str]:
-    results = list(shown.on_common_seeds(method, condition).values())
-    theirs = printed(shown.item, condition, method)
-    ours = fmean(result.measure("best") for result in results)
+def _accuracy_row(shown: ItemResults, row: Row) -> Sequence[str]:
+    gaps = [f"{row.mean(name) - row.theirs:+.2f}" if row.theirs is not None else "" for name in ("second_half", "best")]
+    recalls = [result for result in row.results if WORST_RECALL in result.curves]
     return (
-        method,
-        _over_seeds(results, "best"),
-        *(("", "") if theirs is None else (f"{theirs:.2f}", f"{ours - theirs:+.2f}")),
-        _over_seeds(results, "second_half"),
-        _over_seeds(results, "last10"),
-        f"{fmean(result.measure('swing') for result in results):.2f}",
-        f"{fmean(r.measure('diversity') for r in results):.3g}" if "diversity" in shown.item.shows else "",
-        _seeds(results),
+        row.name,
+        _over_seeds(row.results, "second_half"),
+        _over_seeds(row.results, "best"),
+        "" if row.theirs is None else f"{row.theirs:.2f}",
+        *gaps,
+        _over_seeds(row.results, "last10"),
+        f"{row.mean('swing'):.2f}",
+        _over_seeds(recalls, WORST_RECALL) if recalls else "",
+        f"{row.mean('diversity'):.3g}" if "diversity" in shown.item.shows else "",
+        _seeds(row.results),
     )
 
 
-def _cost_table(shown: ItemResults, condition: str) -> TextTable:
-    rows: list[Sequence[str]] = []
-    for method in shown.item.methods:
-        if results := list(shown.on_common_seeds(method, condition).values()):
-            values = [fmean(result.measure(name) for result in results) for name in ("bytes_down", "bytes_up")]
-            rows.append((method, *(f"{value:,.0f}" for value in values), _seeds(results)))
-    return ("method", "bytes to a client", "bytes of its upload", "seeds"), rows
+def _cost_table(rows: Sequence[Row]) -> TextTable:
+    costs = [(row.name, *(f"{row.mean(name):,.0f}" for name in ("bytes_down", "bytes_up"))) for row in rows]
+    seeds = [_seeds(row.results) for row in rows]
+    header = ("method", "bytes to a client", "bytes of its upload", "seeds")
+    return header, [(*cost, of) for cost, of in zip(costs, seeds, strict=True)]
 
 
 def _seeds(results: Sequence[Result]) -> str:

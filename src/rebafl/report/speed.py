@@ -19,6 +19,8 @@ def tables(measured: Mapping[str, Any]) -> Iterator[TextTable]:
         yield _growth(measured["growth"])
     if "memory" in measured:
         yield _memory(measured)
+    if "to_fedavg" in measured:
+        yield _methods(measured)
 
 
 def _race(measured: Mapping[str, Any]) -> TextTable:
@@ -117,6 +119,13 @@ def _memory(measured: Mapping[str, Any]) -> TextTable:
             f"≤ {row['allowed']}",
         )
         for row in measured["memory"]
+    ]
+
+
+def _methods(measured: Mapping[str, Any]) -> TextTable:
+    cheapest_first = sorted(measured["to_fedavg"].items(), key=lambda method: float(method[1]["ratio"]))
+    return ("method", "a round's seconds / FedAvg's", "range"), [
+        (name, f"{found['ratio']:.2f}", _range(found["spread"], ".2f")) for name, found in cheapest_first
     ]
 
 

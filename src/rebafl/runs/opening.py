@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,20 @@ def check_same(record: Record, settings: Settings) -> None:
 
 def set_aside(record: Record) -> Path | None:
     """Move a run out of the way, so that another may begin in its directory; where it is now, if there was one."""
-    if not exists(record.path / CONFIG):
+    return set_all_aside(record.path, [record])
+
+
+def set_all_aside(folder: Path, records: Iterable[Record]) -> Path | None:
+    """Move a folder with these runs out of the way, unless one of them is in use; where it is now, if any was there."""
+    there = [record for record in records if exists(record.path / CONFIG)]
+    if not there:
         return None
-    beside = (record.path.with_name(f"{record.path.name}-before-{number}") for number in count(1))
-    with record.locked():
+    beside = (folder.with_name(f"{folder.name}-before-{number}") for number in count(1))
+    with ExitStack() as stack:
+        for record in there:
+            stack.enter_context(record.locked())
         aside = next(path for path in beside if not exists(path))
-        record.path.rename(aside)
+        folder.rename(aside)
     return aside
 
 

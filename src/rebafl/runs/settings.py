@@ -25,10 +25,10 @@ from ..algorithms.robust import Defence, NoDefence
 from ..base.config import KIND, Added, Plain, added, build, declared, merge, nested, parameters, plain
 from ..base.errors import UserError, exists
 from ..base.kinds import Kinds
-from ..base.reading import read_bytes
+from ..base.reading import located, read_bytes
 from ..engines import Where
 from ..models.choice import ModelChoice
-from ..population import participation, partition
+from ..population import participation, splitting
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
 from ..training import attacks
@@ -165,7 +165,7 @@ class Settings:
         total = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode())
         for part in (self.partition, self.participation, self.delivery):
             if path := getattr(part, "path", ""):
-                total.update(_content(Path(path)))
+                total.update(_content(located(path)))
         return total.hexdigest()
 
     @property
@@ -192,7 +192,7 @@ SECTIONS = tuple(TYPES)
 _SECTION_TYPES = tuple(TYPES.values())
 
 _KINDS_OF: dict[Any, Kinds[Any]] = {
-    Partition: partition.KINDS,
+    Partition: splitting.KINDS,
     Participation: participation.KINDS,
     Algorithm: algorithms.KINDS,
     Defence: robust.KINDS,
@@ -214,6 +214,9 @@ def make_settings(*layers: Mapping[str, Any]) -> Settings:
     paper = OF_THE_PAPER.get(dataset, {}) if isinstance(dataset, str) else {}
     values = merge([_DEFAULTS, paper, chosen], SECTIONS)
     parts = {name: _section(name, values.pop(name)) for name in SECTIONS}
+    for name in values:
+        if name not in _fields and (sections := [part for part in SECTIONS if name in declared(type(parts[part]))]):
+            raise UserError(f"Unknown key {name!r}; did you mean {f'.{name} or '.join(sections)}.{name}?")
     return build(Settings, {**values, **parts})
 
 

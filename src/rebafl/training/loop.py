@@ -47,6 +47,7 @@ def train(
         algorithm.trains,
         lambda batch: checked_loss(algorithm, algorithm.loss(net, batch, context)),
         lambda: algorithm.correct(net, context),
+        lambda: algorithm.after_step(net, context),
     )
     net.eval()
     protect.change_weights(net, sent.weights, algorithm.trains, client)  # before anything else is computed from them
@@ -63,6 +64,7 @@ def fit(
     trains: Callable[[Part], bool],
     loss: Callable[[Batch], Tensor],
     correct: Callable[[], None] = lambda: None,
+    after_step: Callable[[], None] = lambda: None,
 ) -> int:
     """Minimise `loss` over the client's data; how many steps that took."""
     steps, settings = 0, client.training
@@ -76,6 +78,7 @@ def fit(
             if settings.clip_norm:
                 nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
             optimiser.step()
+            after_step()
             steps += 1
     return steps
 

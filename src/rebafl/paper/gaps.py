@@ -1,0 +1,57 @@
+"""Which number does the paper print? Measured: how far each of ours is from it, in every cell that has both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from .item_results import BY_CLOUD, ItemResults
+from .items import printed
+from .readings import TABLE_MEASURES
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A cell, and by each measure how many points ours is above the paper's number; `model`: if not the usual one."""
+
+    method: str
+    place: str  # item and condition
+    theirs: float
+    by_measure: Mapping[str, float]
+    seeds: int
+    by_cloud: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{BY_CLOUD.format(self.method) if self.by_cloud else self.method}, {self.place}"
+
+
+def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
+    """Of each cell once, however many items show it; of a run with a cloud model a second one by that."""
+    found: dict[str, list[Gap]] = {}
+    for items in shown:
+        for (method, condition), by_seed in items.results.items():
+            theirs, key = printed(items.item, condition, method), items.keys[method, condition]
+            if theirs is None or key in found:
+                continue
+            models = [list(by_seed.values()), [other for r in by_seed.values() if (other := r.of_cloud_model)]]
+            found[key] = [
+                Gap(
+                    method,
+                    f"{items.item.name}: {condition}",
+                    theirs,
+                    {name: fmean(result.measure(name) for result in results) - theirs for name in TABLE_MEASURES},
+                    len(results),
+                    by_cloud,
+                )
+                for results, by_cloud in zip(models, (False, True), strict=True)
+                if results
+            ]
+    return [gap for of_cell in found.values() for gap in of_cell]
+
+
+def by_the_authors_model(every: Sequence[Gap]) -> list[Gap]:
+    """One for each cell, FedDyn by its cloud model: that is what the ReBaFL authors' code scores."""
+    with_cloud = {(gap.method, gap.place) for gap in every if gap.by_cloud}
+    return [gap for gap in every if gap.by_cloud or (gap.method, gap.place) not in with_cloud]

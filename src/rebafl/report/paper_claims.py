@@ -1,0 +1,134 @@
+"""How did each claim fare? A table with one number each, and below it, item by item, everything that was compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ..paper.gaps import Gap, by_the_authors_model
+from ..paper.item_results import ItemResults
+from ..paper.readings import DECISIONS, OPEN, TABLE_MEASURES, Reading
+from ..paper.verdicts import FAILED, HELD, judge_printed
+from .markdown import markdown_table
+
+MEASURES = {
+    "second_half": "second half",
+    "best": "best round",
+    "last10": "last 10",
+    "swing": "swing",
+    "accuracy": "all rounds",
+    "diversity": "Λ",
+    "race": "seconds",
+    "bytes_up": "bytes up",
+}
+
+
+def bold(decision: str) -> str:
+    return f"**{decision}**" if decision in (HELD, FAILED) else decision
+
+
+def counted(readings: Sequence[Reading]) -> str:
+    """How many claims were decided how, in words."""
+    count = Counter(reading.decision for reading in readings)
+    return ", ".join(f"{count[decision]} {decision}" for decision in DECISIONS if count[decision])
+
+
+def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Sequence[Reading]]) -> str:
+    """One row for each claim, those that are decided first: the verdict at the paper's scale, and the smaller one's
+    while that is open."""
+    claims = [
+        (name, number, reading, smaller)
+        for name, readings in paper.items()
+        for number, (reading, smaller) in enumerate(zip(readings, quick[name], strict=True), 1)
+    ]
+    rows = [
+        (
+            f"[{name}.{number}](#{name})",
+            reading.claim.text,
+            bold(reading.decision),
+            _by_measure(reading),
+            reading.first.number,
+            str(reading.first.seeds or ""),
+            bold(smaller.decision) if reading.decision in OPEN else "",
+        )
+        for name, number, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[2].decision))
+    ]
+    header = ("", "claim", "verdict", "judged by", "the number that decides", "seeds", "quick, while open")
+    return markdown_table(header, rows)
+
+
+def _by_measure(reading: Reading) -> str:
+    """The measures, each with its verdict where they differ; and what FedDyn's cloud model would decide otherwise."""
+    verdicts = reading.by_measure
+    if len({verdict.decision for verdict in verdicts.values()}) == 1:
+        text = " and ".join(MEASURES[measure] for measure in verdicts)
+    else:
+        text = "; ".join(f"{MEASURES[measure]}: {bold(verdict.decision)}" for measure, verdict in verdicts.items())
+    for measure, verdict in reading.by_cloud.items():
+        text += f"; {MEASURES[measure]} with FedDyn's cloud model: {bold(verdict.decision)}"
+    return text
+
+
+def claims_of_item(paper: ItemResults, quick: ItemResults) -> str:
+    """Every claim with all that was compared for it."""
+    parts = []
+    for number, (reading, smaller) in enumerate(zip(paper.verdicts(), quick.verdicts(), strict=True), 1):
+        lines = compared(reading)
+        if reading.decision in OPEN:
+            lines += [f"quick, {line}" for line in compared(smaller)]
+        if own := judge_printed(paper.item, reading.claim):
+            lines.append(f"the paper's own numbers, by the same rules: {own}")
+        claim = f"- {paper.item.name}.{number} {bold(reading.decision)}: {reading.claim.text}"
+        parts += [claim, *(f"  - {line}" for line in lines)]
+    return "\n".join(parts)
+
+
+def compared(reading: Reading) -> list[str]:
+    """By each measure what was decided, and from which numbers; by FedDyn's cloud model where that is otherwise."""
+    lines = {MEASURES[measure]: verdict for measure, verdict in reading.by_measure.items()}
+    lines |= {f"{MEASURES[name]}, FedDyn by its cloud model": verdict for name, verdict in reading.by_cloud.items()}
+    return [
+        f"{name}: {verdict.decision}" + (f": {verdict.evidence}" if verdict.evidence else "")
+        for name, verdict in lines.items()
+    ]
+
+
+def gaps_in_words(every: Sequence[Gap]) -> str:
+    """Which of our numbers is the paper's: how far each is off, in words and as a table of all cells."""
+    cells = by_the_authors_model(every)
+    if not cells:
+        return "No cell was run yet that the paper prints a number for.\n"
+    nearer = sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
+    others = [gap for gap in every if gap not in cells]
+    header = ("our number", "mean gap", "largest gap", "where", "second largest")
+    summary = markdown_table(header, [_summary(measure, cells) for measure in TABLE_MEASURES])
+    rows = [
+        (gap.name, f"{gap.theirs:.2f}", *(f"{gap.by_measure[name]:+.2f}" for name in TABLE_MEASURES), str(gap.seeds))
+        for gap in every
+    ]
+    table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds"), rows)
+    by_clients = "; ".join(f"{gap.name} {gap.by_measure['second_half']:+.2f}" for gap in others)
+    return (
+        f"The paper does not say of which round its tables are. In {nearer} of the {len(cells)} cells that were run at "
+        "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
+        "number than the best round. Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
+        f"{summary}\n\n"
+        + (
+            f"By the mean of the clients' models FedDyn's gaps, second half, are: {by_clients}.\n\n"
+            if by_clients
+            else ""
+        )
+        + folded(f"All {len(cells)} cells", table)
+    )
+
+
+def _summary(measure: str, cells: Sequence[Gap]) -> Sequence[str]:
+    first, *rest = sorted(cells, key=lambda gap: -abs(gap.by_measure[measure]))
+    mean = sum(abs(gap.by_measure[measure]) for gap in cells) / len(cells)
+    second = f"{abs(rest[0].by_measure[measure]):.2f} ({rest[0].name})" if rest else ""
+    return (MEASURES[measure], f"{mean:.2f}", f"{abs(first.by_measure[measure]):.2f}", first.name, second)
+
+
+def folded(title: str, text: str) -> str:
+    """What is shown only when it is opened; blank lines let Markdown within be read as such."""
+    return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>\n"

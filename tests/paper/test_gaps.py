@@ -1,0 +1,50 @@
+"""How far our numbers are from the printed ones, and which of FedDyn's models is meant."""
+
+import pytest
+
+from rebafl.paper.gaps import by_the_authors_model, gaps
+from rebafl.paper.item_results import ItemResults
+from rebafl.paper.items import cells_of, find_item, find_scale, printed
+from rebafl.paper.results import file_of
+from rebafl.paper.two_models import two_models
+from support.paper import keep_made
+
+PAPER = find_scale("paper")
+
+
+def item_results(*names, folder):
+    return [ItemResults(find_item(name), PAPER, folder) for name in names]
+
+
+def test_a_cell_that_two_items_show_counts_once(tmp_path):
+    """FedAvg and ReBaFL of table1 are those of the ablation."""
+    table1, theirs = find_item("table1"), printed(find_item("table1"), "cifar-10 m=20", "FedAvg")
+    for cell in cells_of([table1], PAPER, [0, 1], ["FedAvg", "FedDyn"], ["cifar-10 m=20"]):
+        cloud = {"cloud_accuracy": 50.0} if cell.method == "FedDyn" else {}
+        keep_made(cell, tmp_path, theirs + 1 + cell.settings.seed, **cloud)
+    found = gaps(item_results("table1", "ablation", "cost", folder=tmp_path))
+    assert [gap.name for gap in found] == [
+        "FedAvg, table1: cifar-10 m=20", "FedDyn, table1: cifar-10 m=20", "FedDyn, cloud model, table1: cifar-10 m=20",
+    ]  # fmt: skip
+    assert found[0].by_measure["second_half"] == pytest.approx(1.5)
+    assert found[0].by_measure["best"] == pytest.approx(1.5)
+    assert found[0].seeds == 2
+    assert found[2].by_measure["best"] == pytest.approx(50.0 - printed(table1, "cifar-10 m=20", "FedDyn"))
+    assert by_the_authors_model(found) == [found[0], found[2]]
+
+
+def test_two_models_are_those_of_one_run_beside_a_reference_on_the_same_seeds(tmp_path):
+    for method, seeds in (("FedDyn", (0, 1, 2)), ("ReBaFL", (1, 2, 3))):
+        for cell in cells_of([find_item("table1")], PAPER, seeds, [method], ["fashion-mnist m=20"]):
+            cloud = {"cloud_accuracy": 70.0} if method == "FedDyn" else {}
+            keep_made(cell, tmp_path, 80.0 + cell.settings.seed, **cloud)
+    (found,) = two_models(item_results("table1", "lost-uploads", folder=tmp_path))
+    assert (found.method, found.place, found.theirs) == ("FedDyn", "table1: fashion-mnist m=20", 77.98)
+    assert [result.seed for result in found.clients] == [result.seed for result in found.reference] == [1, 2]
+    assert [result.measure("best") for result in found.clients] == [81.0, 82.0]
+    assert [result.measure("best") for result in found.cloud] == [70.0, 70.0]
+    for cell in cells_of([find_item("table1")], PAPER, [1, 2, 3], ["ReBaFL"], ["fashion-mnist m=20"]):
+        file_of(cell, tmp_path).unlink()
+    (alone,) = two_models(item_results("table1", folder=tmp_path))
+    assert len(alone.clients) == 3
+    assert not alone.reference
