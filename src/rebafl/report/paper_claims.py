@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.gaps import Gap, by_the_authors_model
 from ..paper.item_results import ItemResults
-from ..paper.readings import DECISIONS, OPEN, TABLE_MEASURES, Reading
+from ..paper.readings import DECISIONS, DEPENDS, OPEN, TABLE_MEASURES, Reading
 from ..paper.verdicts import FAILED, HELD, judge_printed
 from .markdown import markdown_table
 
@@ -30,7 +30,8 @@ def bold(decision: str) -> str:
 def counted(readings: Sequence[Reading]) -> str:
     """How many claims were decided how, in words."""
     count = Counter(reading.decision for reading in readings)
-    return ", ".join(f"{count[decision]} {decision}" for decision in DECISIONS if count[decision])
+    words = {decision: decision for decision in DECISIONS} | {DEPENDS: "depend on the measure"}
+    return ", ".join(f"{count[decision]} {words[decision]}" for decision in DECISIONS if count[decision])
 
 
 def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Sequence[Reading]]) -> str:

@@ -24,10 +24,10 @@ from .figures import COLOURS, METHOD_COLOURS, save
 ENDINGS = (".png", ".pdf")
 PAINTED = ("curves", "diversity", "bars", "table", "lines")  # ways to show an item that are pictures
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vP*Xhd<>px+1"  # one for each of the methods below
+MARKERS = "osD^vP*Xhd<>px+12"  # one for each of the methods below
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
-    "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack",
+    "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack", "ReBaFL, μ = 0.5",
 )  # fmt: skip
 FIRST = {
     "ReBaFL": METHOD_COLOURS["rebafl"],
