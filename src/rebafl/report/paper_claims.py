@@ -13,7 +13,7 @@ from .markdown import markdown_table
 
 MEASURES = {
     "second_half": "second half",
-    "best": "best round",
+    "best": "best",
     "last10": "last 10",
     "swing": "swing",
     "accuracy": "all rounds",
@@ -47,14 +47,15 @@ def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Seq
             f"[{name}.{number}](#{name})",
             reading.claim.text,
             bold(reading.decision),
-            _by_measure(reading),
-            reading.first.number,
+            f"**{reading.first.number}**" if reading.first.number else "",
+            reading.first.of,
             str(reading.first.seeds or ""),
+            _by_measure(reading),
             bold(smaller.decision) if reading.decision in OPEN else "",
         )
         for name, number, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[2].decision))
     ]
-    header = ("", "claim", "verdict", "judged by", "the number that decides", "seeds", "quick, while open")
+    header = ("", "claim", "verdict", "number", "of", "seeds", "judged by", "quick, while open")
     return markdown_table(header, rows)
 
 
@@ -62,11 +63,11 @@ def _by_measure(reading: Reading) -> str:
     """The measures, each with its verdict where they differ; and what FedDyn's cloud model would decide otherwise."""
     verdicts = reading.by_measure
     if len({verdict.decision for verdict in verdicts.values()}) == 1:
-        text = " and ".join(MEASURES[measure] for measure in verdicts)
+        text = ", ".join(MEASURES[measure] for measure in verdicts)
     else:
         text = "; ".join(f"{MEASURES[measure]}: {bold(verdict.decision)}" for measure, verdict in verdicts.items())
     for measure, verdict in reading.by_cloud.items():
-        text += f"; {MEASURES[measure]} with FedDyn's cloud model: {bold(verdict.decision)}"
+        text += f"; FedDyn's cloud model, {MEASURES[measure]}: {bold(verdict.decision)}"
     return text
 
 
