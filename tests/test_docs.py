@@ -16,12 +16,14 @@ from rebafl.base.config import parse_assignments
 from rebafl.base.errors import UserError
 from rebafl.base.rng import torch_stream
 from rebafl.models.contract import weights_of
+from rebafl.paper.items import cells, find_item, find_scale
+from rebafl.paper.results import read
 from rebafl.report.chaos import chaos_table
 from rebafl.report.markdown import with_generated
 from rebafl.report.reference import pages
 from rebafl.report.speed import performance
 from rebafl.runs.settings import make_settings
-from support.paths import DOCS
+from support.paths import DOCS, RESULTS
 from support.toy import TinyNet, run_toy, same_bits, weights
 
 
@@ -46,6 +48,17 @@ def test_the_disturbed_run_shown_is_the_one_that_was_run():
 def test_every_page_has_a_runnable_example(name):
     (words,) = re.findall(r"^ {4}rebafl run (.+)$", (DOCS / "algorithms" / f"{name}.md").read_text(), re.MULTILINE)
     assert make_settings(parse_assignments(words.split())).algorithm.name == name
+
+
+def test_what_mu_does_to_rebafl_is_what_its_committed_cells_say():
+    page = " ".join((DOCS / "algorithms" / "rebafl.md").read_text().split())
+    best = {}
+    for cell in cells(find_item("fig-hyper"), find_scale("quick")):
+        if cell.method in ("μ = 0.1", "μ = 0.5"):
+            best[cell.settings.dataset, cell.method] = f"{read(cell, RESULTS).measure('best'):.1f}"
+    fashion, cifar = ([best[data, f"μ = {mu}"] for mu in (0.5, 0.1)] for data in ("fashion-mini", "cifar-mini"))
+    assert f"{fashion[0]} with 0.5 and {fashion[1]} with 0.1 on Fashion-MNIST" in page
+    assert f"{cifar[0]} and {cifar[1]} on CIFAR-10" in page
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rebafl.base.kinds import Kinds
 from rebafl.data import KNOWN
 from rebafl.models.choice import KINDS as MODELS
 from rebafl.population.participation import KINDS as PARTICIPATIONS
-from rebafl.population.partition import KINDS as PARTITIONS
+from rebafl.population.splitting import KINDS as PARTITIONS
 from rebafl.runs.record import Record
 from support.grid import CLIENTS, CONFIG, FakeGrid, as_in_a_task, nodes_of, run
 from support.toy import lines, same_bits, weights

@@ -41,8 +41,8 @@ from rebafl.base.sealed import SEAL, seal, unseal
 from rebafl.data.formats import read_idx
 from rebafl.data.images import FORMATS
 from rebafl.paper.results import read_file
+from rebafl.population.given import File
 from rebafl.population.participation import Trace, _trace
-from rebafl.population.partition import File
 from rebafl.report.comparison import comparison_table
 from rebafl.report.summary import group_runs, read_run
 from rebafl.runs.record import CONFIG, CONFIG_DIGEST, ENVIRONMENT, ROUNDS, Record, read_settings

@@ -7,7 +7,8 @@ import pytest
 
 from rebafl import UserError, make_settings
 from rebafl.federation.app.options import read_run_config
-from rebafl.population.partition import Pathological, pooled, split_by
+from rebafl.population.partition import Pathological, pooled
+from rebafl.population.splitting import split_by
 from support.toy import TOY_SETTINGS, lines, run_toy, same_bits, weights
 
 AWAY = {"participation": {"kind": "markov", "leave": 0.9, "join": 0.1}, "dropout": "lost", "delivery": "bernoulli"}

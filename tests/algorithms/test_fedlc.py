@@ -47,6 +47,14 @@ def margin_with_the_wrong_sign(self, net, sent, client):
     return Context(sent, client, {"margin": -count_margin(client.counts, self.tau)})
 
 
-def test_mistakes_of_fedlc_are_noticed():
+def denominator_as_printed(self, net, batch, context):
+    """The paper's formula to the letter: the true class is not among those that are summed."""
+    logits = net(batch.x) + context.prepared["margin"]
+    others = logits.masked_fill(F.one_hot(batch.y, logits.shape[1]).bool(), -torch.inf)
+    return (others.logsumexp(1) - logits.gather(1, batch.y[:, None]).squeeze(1)).mean()
+
+
+@pytest.mark.parametrize("methods", [{"start": margin_with_the_wrong_sign}, {"loss": denominator_as_printed}])
+def test_mistakes_of_fedlc_are_noticed(methods):
     with pytest.raises(AssertionError, match="a differs"):
-        check_fedlc(broken(FedLC(), {"start": margin_with_the_wrong_sign}))
+        check_fedlc(broken(FedLC(), methods))

@@ -11,8 +11,8 @@ from rebafl.base.config import read_toml
 from rebafl.base.errors import UserError
 from rebafl.base.files import locked
 from rebafl.base.reading import opened, read_bytes, read_text
+from rebafl.population.given import File
 from rebafl.population.participation import Trace
-from rebafl.population.partition import File
 from rebafl.runs.export import load_model
 from rebafl.runs.record import Record, read_settings
 from rebafl.runs.settings import make_settings

@@ -8,7 +8,8 @@ from PIL import Image
 from rebafl import UserError, from_arrays, from_torch, make_settings
 from rebafl.data import load, with_side
 from rebafl.data.text import WIDTH, hashed_words
-from rebafl.population.partition import Natural, split_by
+from rebafl.population.given import Natural
+from rebafl.population.splitting import split_by
 from rebafl.runs.experiment import split_of
 from support.archives import RANDOM, random_bytes
 from support.toy import quiet

@@ -9,8 +9,9 @@ import torch
 from typer.testing import CliRunner
 
 from rebafl import Settings, UserError, cli, make_settings, model_of_run
+from rebafl.population.given import File
 from rebafl.population.holdout import held_out, split_rest
-from rebafl.population.partition import File, Iid, Pathological
+from rebafl.population.partition import Iid, Pathological
 from rebafl.runs.early_stop import EarlyStop
 from rebafl.runs.experiment import prepare
 from rebafl.runs.opening import roll_back

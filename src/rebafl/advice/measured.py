@@ -19,7 +19,7 @@ from ..algorithms.interface import Algorithm
 from ..base.config import KIND, Plain, parse_assignments, plain
 from ..base.errors import UserError
 from ..paper.results import Result, read_file
-from ..population.partition import KINDS as PARTITIONS
+from ..population.splitting import KINDS as PARTITIONS
 from ..runs.measures import second_half
 from ..runs.settings import make_settings
 from ..runs.sweep import options
@@ -98,6 +98,7 @@ def name_of(algorithm: Plain) -> str:
 def collect(folder: Path, race: Path) -> Measured:
     """From result files, and from the benchmark in which methods took turns."""
     found = [(scale, result, path) for scale in ROUNDS for result, path in _results(folder, scale)]
+    found.sort(key=lambda each: each[1].settings["dropout"] == "lost")  # the same again, but not what people look for
     tuned = {name_of(result.settings["algorithm"]) for scale, result, _ in found if scale == TUNED}
     conditions: dict[str, Condition] = {}
     for scale, result, path in found:

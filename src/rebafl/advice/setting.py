@@ -63,7 +63,7 @@ def setting_of(settings: Settings, observe: bool = False) -> Setting:
     skew = settings.partition
     presence, delivery = _presence(settings.participation), _presence(settings.delivery)
     if presence is None and observe:
-        presence = _observed(settings)
+        presence = observed(settings)
     share = presence[0] * delivery[0] if presence and delivery else None
     return Setting(
         STANDS_FOR.get(settings.dataset, settings.dataset),
@@ -109,7 +109,8 @@ def _presence(part: Participation) -> tuple[float, float] | None:
     return None
 
 
-def _observed(settings: Settings) -> tuple[float, float]:
+def observed(settings: Settings) -> tuple[float, float]:
+    """The same, of a trace or own code, from who is there in the first rounds."""
     rounds = range(1, min(settings.rounds, LOOKED_AT) + 1)
     clients, seed = settings.partition.clients, settings.seed_of("dropout")
     there = np.stack([present_by(settings.participation, clients, seed, n, "participation") for n in rounds])

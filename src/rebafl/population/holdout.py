@@ -6,7 +6,8 @@ import numpy as np
 
 from ..base.errors import UserError
 from ..base.rng import generator
-from .partition import Indices, Partition, Split, split_by
+from .partition import Indices, Partition, Split
+from .splitting import split_by
 
 PURPOSE = "validation"
 

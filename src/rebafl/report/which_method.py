@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..advice.limits import competing, no_competitor, shared_by
+from ..advice.limits import competing, no_competitor, shared_in_words
 from ..advice.measured import ROUNDS, SCALES, Condition, Entry, Measured, order
 from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, swing
 from .markdown import markdown_table
@@ -125,8 +125,7 @@ def costs(measured: Measured) -> str:
         cannot = [f"protect {' and '.join(bare)}"] if bare else []
         cannot += ["be summed: no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
         cannot += [no_competitor(algorithm)]
-        shares = ", ".join(shared_by(algorithm)) or "nothing"
-        facts = (algorithm.costs.state, shares, _bytes(measured, kind), algorithm.costs.compute)
+        facts = (algorithm.costs.state, shared_in_words(algorithm), _bytes(measured, kind), algorithm.costs.compute)
         rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, "; ".join(filter(None, cannot))))
     header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "cannot")
     return f"## What each costs\n\nBytes and seconds are multiples of FedAvg's.\n\n{markdown_table(header, rows)}"

@@ -22,9 +22,11 @@ from ..base.words import Say
 from ..data import with_side
 from ..models.choice import Factory, make_net
 from ..models.contract import Part, load_weights, part_of, weights_of
+from ..population.given import Natural
 from ..population.holdout import held_out, split_rest
 from ..population.participation import Roster, Trace, roster
-from ..population.partition import Indices, Natural, Split, pooled, split_by
+from ..population.partition import Indices, Split, pooled
+from ..population.splitting import split_by
 from ..training.attacks import Liars
 from ..training.claims import claims, uncovered
 from ..training.client_work import Work

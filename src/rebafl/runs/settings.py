@@ -28,7 +28,7 @@ from ..base.kinds import Kinds
 from ..base.reading import located, read_bytes
 from ..engines import Where
 from ..models.choice import ModelChoice
-from ..population import participation, partition
+from ..population import participation, splitting
 from ..population.participation import Always, Bernoulli, Dropout, Participation
 from ..population.partition import Partition, Pathological
 from ..training import attacks
@@ -192,7 +192,7 @@ SECTIONS = tuple(TYPES)
 _SECTION_TYPES = tuple(TYPES.values())
 
 _KINDS_OF: dict[Any, Kinds[Any]] = {
-    Partition: partition.KINDS,
+    Partition: splitting.KINDS,
     Participation: participation.KINDS,
     Algorithm: algorithms.KINDS,
     Defence: robust.KINDS,
