@@ -39,7 +39,7 @@ def open_claims(shown: Sequence[ItemResults], seed: int) -> list[OpenClaim]:
     return [
         OpenClaim(f"{items.item.name}.{number}", reading.claim, needs)
         for items in shown
-        for number, reading in enumerate(items.verdicts(), 1)
+        for number, reading in enumerate(items.readings, 1)
         if reading.decision in OPEN and reading.claim.measure != RACE and (needs := _needs(items, reading.claim, seed))
     ]
 
