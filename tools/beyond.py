@@ -37,7 +37,7 @@ RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
 PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
 PARTS: dict[str, Any] = PLAN["parts"]
-TUNING, TESTED = "beyond/tuning", "beyond/report"  # folders of results: by the images that score them
+TUNING, TESTED, OTHERS = "beyond/tuning", "beyond/report", "beyond/others"
 NOTHING = "–"
 OURS, RIVALS = "FedTrack", ("ReBaFL, μ 5", "FedDyn, α 0.1")
 
@@ -52,7 +52,12 @@ def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only:
                     continue
                 words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
                 settings = replace(make_settings(parse_assignments(words)), seed=seed)
-                yield Cell(method, condition, TUNING if part == "tuning" else TESTED, settings)
+                yield Cell(method, condition, folder_of(part, method), settings)
+
+
+def folder_of(part: str, method: str) -> str:
+    """By the images that score it; what was not chosen on held-out ones is kept apart: no advice may rest on it."""
+    return TUNING if part == "tuning" else TESTED if method in PARTS["report"]["methods"] else OTHERS
 
 
 def held_out(name: str) -> Data:

@@ -78,8 +78,18 @@ def test_settings_count_that_are_defaults_or_were_chosen_on_held_out_images(tmp_
     for mu in (0.1, 1, 5):
         keep(tmp_path, "quick", f"{WORDS} algorithm=rebafl algorithm.mu={mu}", FLAT)
     assert names(tmp_path)[0][2] == ["rebafl"]
-    keep(tmp_path, "beyond/report", "rounds=40 algorithm=rebafl algorithm.mu=5", [60.0] * 40)
-    assert sorted(names(tmp_path)[-1][2]) == ["rebafl", "rebafl[mu=5.0]"]
+    for mu in (1, 5):
+        keep(tmp_path, "beyond/tuning", f"rounds=40 algorithm=rebafl algorithm.mu={mu}", [60.0] * 40)
+    assert names(tmp_path)[0][2] == ["rebafl"], "that one was tried does not mean that it was chosen"
+    for words in ("algorithm=rebafl algorithm.mu=5", "algorithm=fedtrack algorithm.smooth=false"):
+        keep(tmp_path, "beyond/report", f"rounds=40 {words}", [60.0] * 40)
+    assert [found for _, _, found in names(tmp_path)] == [["rebafl[mu=5.0]"], ["rebafl", "rebafl[mu=5.0]"]]
+
+
+def test_own_code_is_passed_over(tmp_path):
+    """It is not there for others, and what it would be called is nobody's name."""
+    keep(tmp_path, "quick", f"{WORDS} algorithm=fedavg", FLAT, own="my_code:Mine")
+    assert names(tmp_path) == []
 
 
 def test_both_readings_of_dropout_are_one_condition(tmp_path):

@@ -18,6 +18,7 @@ from support.advice import setting, settings
         ("partition=dirichlet partition.alpha=1e9", 10),
         ("partition=iid", 10),
         ("partition=iid dataset=cifar-100", 100),
+        ("partition=listed partition.classes=[[0,1],[1,2,3,4]]", 3),
         ("partition=natural", None),
     ],
 )
@@ -56,7 +57,13 @@ def test_a_trace_is_looked_at_only_if_it_may_be(tmp_path):
     assert found.held == pytest.approx(2 * 0.5 * 0.5 / (1 / 7))  # all of them change once in seven pairs of rounds
 
 
-def test_theobserved_length_is_that_of_the_formula():
+def test_a_trace_that_comes_with_the_package_is_looked_at():
+    authors = settings("participation=trace", "participation.path=rebafl:paper/authors-participation.csv")
+    found = setting_of(authors)
+    assert (found.share, found.drawn) == (0.5, "drawn anew each round")
+
+
+def test_the_observed_length_is_that_of_the_formula():
     words = ("participation=markov", "participation.leave=0.1", "participation.join=0.1", "partition.clients=500")
     formula = setting_of(settings(*words))
     share, held = observed(settings(*words))

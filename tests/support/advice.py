@@ -13,12 +13,14 @@ def settings(*words):
     return make_settings(parse_assignments(words))
 
 
-def keep(folder, scale, words, accuracy, up=1000, cloud=None):
-    """The file of a run with these accuracies, with which one client took part in each round."""
+def keep(folder, scale, words, accuracy, up=1000, cloud=None, own=""):
+    """The file of a run with these accuracies, in which one client took part in each round; `own`: with own code."""
     chosen, rounds = settings(*words.split()), len(accuracy)
     curves = {"accuracy": accuracy, "bytes_up": [up] * rounds, "bytes_down": [500] * rounds, "active": [1] * rounds}
     curves |= {"cloud_accuracy": cloud} if cloud else {}
     result = {"rounds": rounds, "seed": chosen.seed, "settings": chosen.plain(), "environment": {}, "curves": curves}
+    if own:
+        result["settings"]["algorithm"]["kind"] = own
     path = folder / scale / f"{chosen.label}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(seal(json.dumps(result)))
