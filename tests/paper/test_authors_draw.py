@@ -32,6 +32,16 @@ def test_every_cell_has_the_rounds_that_are_drawn(settings):
         assert np.array_equal(there, expected)
 
 
+def test_what_is_said_of_the_draw_is_so():
+    there, held = takes_part(), np.array(classes_held())
+    classes = np.array([there[:, (held == c).any(1)].any(1).mean() for c in range(10)])
+    note = find_item("authors-draw").note
+    assert f"a client is there in {there.mean():.1%} of the rounds".replace("%", " %") in note
+    assert f"a class in {classes.mean():.1%}, class 3 in {classes[3]:.1%}".replace("%", " %") in note
+    assert classes.argmin() == 3
+    assert f"have {', '.join(map(str, HOLDERS[:-1]))} and {HOLDERS[-1]} holders" in note
+
+
 def test_a_trace_has_a_line_for_each_stay(tmp_path):
     present = np.array([[True, False], [True, True], [False, False], [True, True]])
     text = as_trace(present)
