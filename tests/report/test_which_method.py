@@ -277,7 +277,9 @@ def test_a_page_is_made_of_whatever_there_is():
         entry("fednova", 70.0, 71.0), entry("fedavg", 60.0, 60.0), skew="iid", holds="all classes", share=1.0
     )
     alone = condition(entry("fedavg", 60.0), skew="file", holds="as a file says", classes=None, share=None, held=None)
-    text = generated(Measured((few, alone)))
+    other = condition(entry("fedtrack", 60.0), entry("rebafl", 50.0), dataset="svhn")
+    text = generated(Measured((few, alone, other)))
+    assert "| [fedtrack](algorithms/fedtrack.md) | none | length, means, scatter | not run beside FedAvg |" in text
     answer = "*fashion-mnist, 20 clients:* **fednova** [+10.5 ± 0.5, clear, 2 seeds](#paper-1)"
     assert f"| all classes | 100% there, anew each round | {answer} |" in text
     assert "There is nothing to compare yet." in text

@@ -134,8 +134,11 @@ def costs(measured: Measured) -> str:
 
 
 def _bytes(measured: Measured, kind: str) -> str:
-    """Beside FedAvg's, of the same model: in all conditions of a data set a client uploads as much."""
-    up = {(c.setting.dataset, entry.kind): entry.up for c in measured.conditions for entry in c.entries}
-    ratios = [size / up[dataset, "fedavg"] for (dataset, name), size in up.items() if name == kind]
-    low, high = (f"{edge(ratios):.2f}" for edge in (min, max))
-    return low if low == high else f"{low} to {high}"
+    """Beside FedAvg's with the same data set and model, wherever that was run."""
+    up: dict[tuple[str, str], dict[str, int]] = {}
+    for condition in measured.conditions:
+        same = up.setdefault((condition.setting.dataset, condition.setting.other.get("model.kind", "")), {})
+        same.update({entry.kind: entry.up for entry in condition.entries})
+    ratios = [sizes[kind] / sizes["fedavg"] for sizes in up.values() if {kind, "fedavg"} <= sizes.keys()]
+    edges = sorted({f"{edge(ratios):.2f}" for edge in (min, max)}) if ratios else ["not run beside FedAvg"]
+    return " to ".join(edges)
