@@ -61,6 +61,7 @@ def test_the_wheel_runs_the_demo_without_the_repository(built, tmp_path):
     assert "fedavg" in run("-m", "rebafl", "demo", *small, **where)
     assert (tmp_path / "here" / "demo" / "curves.png").stat().st_size > 5000
     assert (tmp_path / "site" / "bin" / "rebafl").exists()
+    assert "like yours" in run("-m", "rebafl", "advise", **where), "it knows the results without their folder"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
@@ -25,8 +25,10 @@ import numpy as np
 
 from rebafl.base.config import parse_assignments, read_toml
 from rebafl.data import Data, load
-from rebafl.paper.items import Cell
+from rebafl.paper.item_results import ItemResults
+from rebafl.paper.items import PAPER, Cell, find_item, find_scale
 from rebafl.paper.results import WORST_RECALL, Result, keep, missing, read
+from rebafl.report.markdown import markdown_table
 from rebafl.runs.settings import make_settings
 from rebafl.runs.simulate import simulate
 
@@ -35,7 +37,8 @@ RESULTS, WORK = HERE.parent / "results", HERE.parent / "runs"
 PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
 PARTS: dict[str, Any] = PLAN["parts"]
-TUNING, TESTED = "beyond/tuning", "beyond/report"  # folders of results: by the images that score them
+TUNING, TESTED, OTHERS = "beyond/tuning", "beyond/report", "beyond/others"
+NOTHING = "–"
 OURS, RIVALS = "FedTrack", ("ReBaFL, μ 5", "FedDyn, α 0.1")
 
 
@@ -49,7 +52,12 @@ def cells(part: str, seeds: Sequence[int] = (), where: Sequence[str] = (), only:
                     continue
                 words = f"{PLAN['conditions'][condition]} {PLAN['methods'][method]}".split()
                 settings = replace(make_settings(parse_assignments(words)), seed=seed)
-                yield Cell(method, condition, TUNING if part == "tuning" else TESTED, settings)
+                yield Cell(method, condition, folder_of(part, method), settings)
+
+
+def folder_of(part: str, method: str) -> str:
+    """By the images that score it; what was not chosen on held-out ones is kept apart: no advice may rest on it."""
+    return TUNING if part == "tuning" else TESTED if method in PARTS["report"]["methods"] else OTHERS
 
 
 def held_out(name: str) -> Data:
@@ -96,14 +104,23 @@ def numbers(result: Result) -> str:
 def tables() -> str:
     """What was to be reached, and what is there of each part, as Markdown."""
     parts = [f"### {part.capitalize()}\n\n{chosen['about']}\n\n{table(part)}" for part, chosen in PARTS.items()]
-    return "\n\n".join([f"### Lead\n\n{bars()}", *parts])
+    return "\n\n".join([f"### Lead\n\n{bars()}", f"### At the paper's scale\n\n{paper_table()}", *parts])
+
+
+def paper_table() -> str:
+    """Methods by conditions at 200 rounds and 1000 images a client, as the paper sets them."""
+    found = {
+        (method, condition): list(ItemResults(find_item(item), find_scale(PAPER), RESULTS).lookup(method, at).values())
+        for condition, (item, at) in PLAN["paper"]["conditions"].items()
+        for method in PLAN["paper"]["methods"]
+    }
+    return grid(found, PLAN["paper"]["conditions"], PLAN["paper"]["methods"])
 
 
 def bars() -> str:
     """FedTrack beside the better of its rivals, by condition, on the seeds that all of them have."""
-    header = ["condition", "seeds", "lead", "over", "share of the gap", "swing", "rounds", "worst class"]
-    rows = [header, ["---"] * len(header), *filter(None, map(bar, PARTS["report"]["conditions"]))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    header = ("condition", "seeds", "lead", "over", "share of the gap", "swing", "rounds", "worst class")
+    return markdown_table(header, list(filter(None, map(bar, PARTS["report"]["conditions"]))))
 
 
 def bar(condition: str) -> list[str]:
@@ -159,15 +176,19 @@ def table(part: str) -> str:
     for cell in cells(part):
         if result := read(cell, RESULTS):
             found[cell.method, cell.condition].append(result)
-    conditions, methods = PARTS[part]["conditions"], PARTS[part]["methods"]
-    rows = [["", *conditions], ["---"] * (1 + len(conditions))]
-    rows += [[method, *(entry(found[method, condition]) for condition in conditions)] for method in methods]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return grid(found, PARTS[part]["conditions"], PARTS[part]["methods"])
+
+
+def grid(found: Mapping[tuple[str, str], Sequence[Result]], conditions: Iterable[str], methods: Iterable[str]) -> str:
+    """A row for each method of which anything is there."""
+    rows = [(method, [entry(found[method, condition]) for condition in conditions]) for method in methods]
+    shown = [(method, *entries) for method, entries in rows if any(text != NOTHING for text in entries)]
+    return markdown_table(("", *conditions), shown)
 
 
 def entry(results: Sequence[Result]) -> str:
     if not results:
-        return "–"
+        return NOTHING
     accuracy = [result.measure("second_half") for result in results]
     spread = f" ± {stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
     return f"{fmean(accuracy):.1f}{spread} ({fmean(result.measure('swing') for result in results):.1f}; {len(results)})"

@@ -1,20 +1,24 @@
 """`rebafl paper` as a person types it."""
 
 import json
+import re
 import time
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from rebafl import cli
 from rebafl.base.errors import UserError
-from rebafl.cli import paper as paper_command
+from rebafl.cli import paper_run
 from rebafl.cli.terminal import in_words
 from rebafl.cli.words import parse_time
 from rebafl.paper import forecast as forecast_module
 from rebafl.paper import runner
-from rebafl.paper.items import cells, find_item, find_scale
+from rebafl.paper.forecast import Forecast
+from rebafl.paper.items import Claim, cells, find_item, find_scale
 from rebafl.runs.record import Record
+from support.paper import keep_made
 from support.toy import quiet
 
 
@@ -68,12 +72,83 @@ def test_the_commands(tmp_path, monkeypatch):
         (["run", "table1", "--seeds", "one"], "--seeds"),
         (["run", "table1", "--budget", "soon"], "--budget: 'soon' is no length of time"),
         (["show", "table1", "--results", "nowhere"], "Nothing of table1 is finished"),
+        (["run"], "Which items should be run?"),
+        (["run", "--list"], "Which items should be run?"),
+        (["run", "--open-claims", "--only", "FedAvg"], "does not go with --only"),
+        (["run", "--open-claims", "--where", "s = 2"], "does not go with --where"),
+        (["run", "--open-claims", "--rounds", "3"], "does not go with --rounds"),
+        (["run", "--open-claims", "--seeds", "0,1"], "--open-claims runs each cell with one seed"),
+        (["run", "tabel1", "--open-claims"], "did you mean 'table1'"),
+        (["run", "--open-claims", "--scale", "huge"], "--scale: there is no 'huge'"),
     ],
 )
 def test_mistakes_are_named(words, reason):
     error = CliRunner().invoke(cli.app, ["paper", *words]).exception
     assert isinstance(error, UserError)
     assert reason in str(error)
+
+
+@pytest.mark.usefixtures("small")
+def test_open_claims_are_listed_then_run_until_they_are_decided(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forecast_module, "_measured", lambda experiment: forecast_module.Speed(0.01, 0.01))
+
+    def paper(*words):
+        done = CliRunner().invoke(cli.app, ["paper", "run", "--open-claims", *words])
+        assert done.exit_code == 0, done.output
+        return done
+
+    listed = paper("--list")
+    assert re.search(r"small\.1 .+It works\. .+ 2 ", listed.stdout)
+    rows = re.findall(r"(\w+), here, seed 0 .+ small\.1", listed.stdout)
+    assert sorted(rows) == ["FedAvg", "ReBaFL"]
+    assert "2 cells for 1 open claims, about" in listed.stderr
+    assert not (tmp_path / "results").exists(), "only listed"
+    stopped = paper("--budget", "0s")
+    assert "Time is up after 0 of 2 cells. Resume with the same command." in stopped.stderr
+    (begun,) = (tmp_path / "runs" / "paper" / "paper").iterdir()
+    assert len(Record(begun).rounds()) == 1
+    done = paper()
+    assert "[2/2]" in done.stderr
+    assert "Decided: small.1, It works." in done.stderr
+    assert len(list((tmp_path / "results" / "paper").glob("*.json"))) == 2, "at the paper's scale"
+    assert "No claim of these items is open at scale paper" in paper().stderr
+    assert "1 open claims" in paper("--list", "--scale", "quick").stderr
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_missing_of_an_item_can_be_listed_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forecast_module, "_measured", lambda experiment: forecast_module.Speed(0.01, 0.01))
+    done = CliRunner().invoke(cli.app, ["paper", "run", "small", "--list", "--seeds", "3"])
+    assert done.exit_code == 0, done.output
+    assert re.findall(r"\w+, here, seed \d", done.stdout) == ["FedAvg, here, seed 3", "ReBaFL, here, seed 3"]
+    assert "2 cells to run, about" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_claims_no_longer_need_is_not_run(tmp_path, monkeypatch):
+    """The first comparison of two is a clear opposite: the claim is decided, and the other's cells are left out."""
+    item = find_item("table1")
+    claim = Claim("ReBaFL is first", "best", pairs=(("ReBaFL", "FedAvg"), ("ReBaFL", "MOON")), where=("cifar-10 m=20",))
+    monkeypatch.setattr(paper_run, "find_items", lambda names: [replace(item, claims=(claim,))])
+    speeds = {"FedAvg": 1.0, "ReBaFL": 1.0, "MOON": 9.0}
+    monkeypatch.setattr(
+        paper_run, "_forecasts", lambda left, work: {cell.key: Forecast([speeds[cell.method]]) for cell in left}
+    )
+    ran = []
+
+    def run_cell(cell, results, *_):
+        ran.append(cell.method)
+        keep_made(cell, results, {"FedAvg": 60.0, "ReBaFL": 50.0}[cell.method])
+
+    monkeypatch.setattr(paper_run, "run_cell", run_cell)
+    words = ["paper", "run", "--open-claims", "--results", str(tmp_path), "--work", str(tmp_path / "work")]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0, done.output
+    assert sorted(ran) == ["FedAvg", "ReBaFL"], "MOON decides nothing any more"
+    assert "3 cells for 1 open claims" in done.stderr
+    assert "Finished: 2 cells" in done.stderr
 
 
 def test_budgets_and_times():
@@ -87,7 +162,7 @@ def test_the_forecast_of_a_resumed_cell_uses_the_rounds_it_has(tmp_path, monkeyp
     with pytest.raises(runner.OutOfTime):
         runner.run_cell(cell, tmp_path / "results", tmp_path / "work", time.monotonic(), quiet, quiet)
     monkeypatch.setattr(forecast_module, "_measured", lambda experiment: forecast_module.Speed(1000.0, 1000.0))
-    (forecast,) = paper_command._forecasts([cell], tmp_path / "work").values()
+    (forecast,) = paper_run._forecasts([cell], tmp_path / "work").values()
     (line,) = Record(tmp_path / "work" / cell.key).rounds()
     assert forecast.done == 1
     assert forecast.seconds_left() == pytest.approx(line.seconds * sum(forecast.rounds[1:]) / forecast.rounds[0])

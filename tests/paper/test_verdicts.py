@@ -62,7 +62,7 @@ def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others
     verdict = verdicts.judge(item, claim, lambda method, condition: found.get((method, condition), {}))
     assert verdict.decision == "partly run"
     assert verdict.evidence == "one: a − c = +0.10; 2 of 4 comparisons not run"
-    assert (verdict.number, verdict.seeds) == ("one: a − c = +0.10", 1)
+    assert (verdict.number, verdict.of, verdict.seeds) == ("+0.10", "one: a − c", 1)
 
 
 def test_the_number_is_of_a_comparison_that_decides():
@@ -76,4 +76,4 @@ def test_the_number_is_of_a_comparison_that_decides():
 
     verdict = verdicts.judge(ITEM, CLAIM, lookup)
     assert verdict.decision == "did not hold"
-    assert verdict.number.startswith("one: a − b = -1.00")
+    assert (verdict.number[:5], verdict.of) == ("-1.00", "one: a − b")

@@ -174,6 +174,14 @@ From [results](../results), [text](javascript:alert(1)) and [table1](#table1).
 ![theirs](figures/led-out.png)
 ![above](../secret.png)
 ![far](http://evil.example/x.png)
+
+<details><summary><code>table1</code> <i>small</i></summary>
+
+| folded |
+| --- |
+| away |
+
+</details>
 """
 
 
@@ -194,6 +202,8 @@ def test_the_papers_page_is_linked_with_its_figures_and_nothing_else(site, tmp_p
     assert re.findall(r'href="([^"]*)"', answer.text) == ["#table1"]
     assert '<a id="table1"></a>' in answer.text
     assert "<td>a<br>b</td>" in answer.text
+    title = "<details><summary><code>table1</code> &lt;i&gt;small&lt;/i&gt;</summary>"
+    assert re.search(f"{title}\\s*<table>.+<td>away</td>.+</table>\\s*</details>", answer.text, re.DOTALL)
     assert "<script" not in answer.text
     assert Browser(site.guard).get("/paper").status_code == 403, "it has no cookie"
 

@@ -13,15 +13,19 @@ from ..training.claims import uncovered
 from .measured import Condition, Entry
 
 CLASSES, FEATURES = 10, 128
-FOR_EACH_WEIGHT = "one more number for each weight"
 
 
-def shared_by(algorithm: Algorithm) -> list[str]:
-    """What an upload holds besides weights and class counts, by name."""
+def shared_by(algorithm: Algorithm) -> set[str]:
+    """What an upload holds besides the weights and class counts, by name."""
     net = make_net(ModelChoice(kind="mlp"), (1, 4, 4), CLASSES, seed=0)
     state = algorithm.server_state(net, Task(CLASSES, FEATURES, 20))
-    shared = set(algorithm.shared_template(Server(weights_of(net), state)))
-    return sorted(shared - weights_of(net).keys()) + [FOR_EACH_WEIGHT] * bool(shared & weights_of(net).keys())
+    return set(algorithm.shared_template(Server(weights_of(net), state)))
+
+
+def shared_in_words(algorithm: Algorithm) -> str:
+    shared = shared_by(algorithm)
+    own = {name for name in shared if "." not in name}  # the others are those of the model's weights
+    return ", ".join([*sorted(own), *(["one more number for each weight"] if shared - own else [])]) or "nothing"
 
 
 def no_competitor(algorithm: Algorithm) -> str:

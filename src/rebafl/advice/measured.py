@@ -2,7 +2,7 @@
 
 Cells are compared only if nothing but the algorithm and the seed differs; whether those who are not there were away or
 lost their upload does not, since both give the same curves. Of a method's settings count its defaults, and
-those that were chosen on held-out images, which are those of `results/beyond/report`; others were tried on test images.
+those that were chosen on held-out images (in `results/beyond/tuning`, and reported); others were tried on test images.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .setting import Setting, setting_of
 
 APART = ("algorithm", "seed", "dropout")
 SHIPPED = Path(__file__).with_name("measured.json")
-TUNED = "beyond/report"
+TUNING, TUNED = "beyond/tuning", "beyond/report"
 ROUNDS = {"paper": 200, TUNED: 40, "quick": 20}
 """Folders of results, the largest scale first, and how many rounds of a run are compared there."""
 SCALES = {
     "paper": "the paper's scale: 200 rounds, 1000 images a client",
-    TUNED: "40 rounds, 300 images a client",
-    "quick": "20 rounds, 100 images a client, small stand-ins for the data sets",
+    TUNED: "a smaller scale: 40 rounds, 300 images a client, fewer of digits and letters",
+    "quick": "the quick scale: 20 rounds, 100 images a client, small stand-ins for the data sets",
 }
 
 
@@ -98,7 +98,9 @@ def name_of(algorithm: Plain) -> str:
 def collect(folder: Path, race: Path) -> Measured:
     """From result files, and from the benchmark in which methods took turns."""
     found = [(scale, result, path) for scale in ROUNDS for result, path in _results(folder, scale)]
-    tuned = {name_of(result.settings["algorithm"]) for scale, result, _ in found if scale == TUNED}
+    found.sort(key=lambda each: each[1].settings["dropout"] == "lost")  # the same again, but not what people look for
+    tuned = {name_of(result.settings["algorithm"]) for result, _ in _results(folder, TUNING)}
+    tuned &= {name_of(result.settings["algorithm"]) for scale, result, _ in found if scale == TUNED}
     conditions: dict[str, Condition] = {}
     for scale, result, path in found:
         settings, name = make_settings(result.settings), name_of(result.settings["algorithm"])
@@ -110,7 +112,8 @@ def collect(folder: Path, race: Path) -> Measured:
         entry = next((entry for entry in condition.entries if entry.name == name), None)
         if entry is None:
             entry = Entry(name, round(result.measure("bytes_up")), round(result.measure("bytes_down")))
-            conditions[key] = Condition(scale, condition.setting, (*condition.entries, entry))
+            entries = sorted((*condition.entries, entry), key=lambda each: each.name)
+            conditions[key] = Condition(scale, condition.setting, tuple(entries))
         entry.cells.setdefault(result.seed, _cell(path.stem, result))
     return Measured(tuple(sorted(conditions.values(), key=order)), _seconds(race))
 
@@ -119,8 +122,8 @@ def _results(folder: Path, scale: str) -> Iterator[tuple[Result, Path]]:
     """Finished runs with an algorithm of this package, as many rounds of each as the scale has."""
     for path in sorted((folder / scale).glob("*.json")):
         result = read_file(path)
-        if result.rounds >= ROUNDS[scale] and result.settings["algorithm"][KIND] in KINDS:
-            yield result.cut(ROUNDS[scale]), path
+        if result.rounds >= ROUNDS.get(scale, 0) and result.settings["algorithm"][KIND] in KINDS:
+            yield result.cut(ROUNDS.get(scale, result.rounds)), path
 
 
 def _cell(file: str, result: Result) -> Cell:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf, log2
+from statistics import fmean
 
 import numpy as np
 
 from ..data import KNOWN
 from ..paper.items import find_scale
+from ..population.given import Listed
 from ..population.participation import Always, Bernoulli, Fraction, Markov, Participation, Persistent, present_by
 from ..population.partition import Clustered, Dirichlet, Even, Iid, Partition, Pathological
 from ..runs.settings import Settings, flatten, make_settings
@@ -20,7 +22,9 @@ from ..runs.settings import Settings, flatten, make_settings
 STANDS_FOR = {small: full for full, small in find_scale("quick").datasets.items()}
 TELLING = ("model", "training", "protect", "robust", "attack")
 """Settings that also matter; `training.batch` belongs to the scale."""
+SHIPPED = "rebafl:"  # how the name of a trace begins that comes with the package
 LOOKED_AT = 200  # rounds of a trace, or of own code, in which clients are counted
+ROUNDING = 0.001  # steps that are no difference
 LEAST_AWAY = 0.05  # a smaller share of clients that are away is counted as this
 
 
@@ -62,8 +66,9 @@ def setting_of(settings: Settings, observe: bool = False) -> Setting:
     known = KNOWN.get(settings.dataset)
     skew = settings.partition
     presence, delivery = _presence(settings.participation), _presence(settings.delivery)
-    if presence is None and observe:
-        presence = _observed(settings)
+    with_package = getattr(settings.participation, "path", "").startswith(SHIPPED)
+    if presence is None and skew.clients and (observe or with_package):
+        presence = observed(settings)
     share = presence[0] * delivery[0] if presence and delivery else None
     return Setting(
         STANDS_FOR.get(settings.dataset, settings.dataset),
@@ -85,7 +90,9 @@ def _holds(partition: Partition, of: int) -> tuple[str, float | None]:
         case Even(classes=held):
             return f"{held} classes a client, all images dealt out evenly", float(held)
         case Clustered(classes=groups):
-            return f"groups of clients with {', '.join(map(str, groups))} classes", sum(groups) / len(groups)
+            return f"groups of clients with {', '.join(map(str, groups))} classes", fmean(groups)
+        case Listed(classes=lists):
+            return "classes as listed", fmean(map(len, lists))
         case Dirichlet(alpha=alpha):
             return f"Dirichlet {alpha:g}", (1 + of * alpha) / (1 + alpha)
         case Iid():
@@ -109,12 +116,14 @@ def _presence(part: Participation) -> tuple[float, float] | None:
     return None
 
 
-def _observed(settings: Settings) -> tuple[float, float]:
+def observed(settings: Settings) -> tuple[float, float]:
+    """The same, of a trace or own code, from who is there in the first rounds."""
     rounds = range(1, min(settings.rounds, LOOKED_AT) + 1)
     clients, seed = settings.partition.clients, settings.seed_of("dropout")
     there = np.stack([present_by(settings.participation, clients, seed, n, "participation") for n in rounds])
     share, changed = float(there.mean()), float(np.mean(there[1:] != there[:-1])) if len(there) > 1 else 0.0
-    return share, max(1.0, 2 * share * (1 - share) / changed) if changed else float(len(there))
+    held = max(1.0, 2 * share * (1 - share) / changed) if changed else float(len(there))
+    return round(share, 2), round(held, 1)
 
 
 def _other(settings: Settings) -> dict[str, str]:
@@ -142,7 +151,7 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
     for part in TELLING:
         ours, own = (", ".join(_of(part, setting)) or f"{part} as usual" for setting in (measured, mine))
         parts.append((float(ours != own), ours, own))
-    yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps)
+    yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps > ROUNDING)
 
 
 def _of(part: str, setting: Setting) -> list[str]:

@@ -109,8 +109,8 @@ def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
     leads = [
         {
             "over": lead.over.name,
-            "points": lead.mean,
-            "error": lead.error,
+            "points": round(lead.mean, 4),
+            "error": round(lead.error, 4),
             "seeds": [*lead.differences],
             "sure": lead.sure,
         }

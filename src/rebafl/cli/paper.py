@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -11,19 +9,15 @@ import typer
 from rich.text import Text
 
 from ..base.errors import UserError
-from ..paper.forecast import Forecast, Forecaster, seconds_left, slowdown
 from ..paper.item_results import ItemResults
-from ..paper.items import ALL, Cell, cells, cells_of, find_item, find_items, find_scale, item_names, scale_names
-from ..paper.results import count_finished, missing
-from ..paper.runner import OutOfTime, run_cell
+from ..paper.items import ALL, cells, find_item, find_items, find_scale, item_names, scale_names
+from ..paper.results import count_finished
 from ..paper.verify import choose
 from ..report.paper_claims import compared
 from ..report.paper_tables import tables
-from ..runs.events import Event, Listener, RoundLine
-from ..runs.record import Record
-from .terminal import HELP, AcceptChanges, AsJson, Display, err, in_words, out, progress_bar, say, show_table
+from .paper_run import KEPT, Results, run
+from .terminal import HELP, AsJson, out, show_table
 from .verify import Rounds, Work, verify_all
-from .words import parse_seeds, parse_time
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,10 +26,7 @@ app = typer.Typer(
     help="The paper's tables and figures: run them in slices, and see our numbers beside the printed ones.\n\n"
     "Example: `rebafl paper run table1 --scale quick`, then `rebafl paper show table1 --scale quick`",
 )
-Names = Annotated[list[str], typer.Argument(metavar="ITEM…", help="Items of `rebafl paper list`, or `all`.")]
 ScaleName = Annotated[str, typer.Option("--scale", help="paper or quick.")]
-Results = Annotated[Path, typer.Option("--results", help="Where finished cells are kept.")]
-KEPT = Path("results")
 
 
 @app.command("list")
@@ -51,91 +42,7 @@ def list_items(results: Results = KEPT) -> None:
     show_table(("item", "what it is", *(f"{name}: finished" for name in scale_names())), rows)
 
 
-@app.command()
-def run(
-    names: Names,
-    scale: ScaleName = "quick",
-    budget: Annotated[str, typer.Option(help="Stop after this long: 2h, 45m, 1h30m; what is done is saved.")] = "",
-    only: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
-    where: Annotated[list[str] | None, typer.Option(help="Only this condition, such as 'cifar-10 m=20'.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
-    rounds: Annotated[int, typer.Option(min=0, help="Other than the scale's number of rounds.")] = 0,
-    results: Results = KEPT,
-    work: Annotated[Path, typer.Option("--work", help="Where runs are kept while they are unfinished.")] = Path(
-        "runs/paper"
-    ),
-    accept_changes: AcceptChanges = False,
-) -> None:
-    """Run what is missing of some items. Killed at any time, it is resumed by the same command.
-
-    Examples:
-
-    * `rebafl paper run table1 --scale quick`
-
-    * `rebafl paper run all --scale quick --budget 2h`
-
-    * `rebafl paper run table1 --scale paper --only FedAvg --only ReBaFL --where 'cifar-10 m=20' --seeds 0,1,2`
-    """
-    until = time.monotonic() + (parse_time(budget) if budget else float("inf"))
-    chosen = cells_of(find_items(names), find_scale(scale), parse_seeds(seeds), only or (), where or ())
-    chosen = [cell.with_rounds(rounds) if rounds else cell for cell in chosen]
-    left = missing(chosen, results)
-    if not left:
-        say(f"All is finished: {len({cell.key for cell in chosen})} cells in {results}.")
-        return
-    forecasts = _forecasts(left, work)
-    say(f"{len(left)} cells to run, about {in_words(seconds_left(forecasts.values()))} at the speed just measured.")
-    _run_all(left, forecasts, results, work, until, accept_changes)
-    say(f"Finished: {len(left)} cells, kept in {results}. See: rebafl paper show {names[0]} --scale {scale}")
-
-
-def _forecasts(left: list[Cell], work: Path) -> dict[str, Forecast]:
-    """By the key of the cell."""
-    forecaster, forecasts = Forecaster(), {}
-    if not err.is_terminal:
-        say("Measuring the speed of each method …")
-    with progress_bar(disable=not err.is_terminal) as progress:
-        bar = progress.add_task("measuring the speed of each method", total=len(left), facts="cells")
-        for cell in left:
-            forecasts[cell.key] = forecaster.resumed(cell, Record(work / cell.key))
-            progress.advance(bar)
-    return forecasts
-
-
-def _run_all(
-    left: list[Cell], forecasts: dict[str, Forecast], results: Path, work: Path, until: float, accept_changes: bool
-) -> None:
-    """Cell by cell, saying before each how long it and all that are left will take, by the rounds finished so far."""
-    all_forecasts = forecasts.values()
-    for number, cell in enumerate(left, 1):
-        forecast = forecasts[cell.key]
-        say(
-            f"[{number}/{len(left)}] {cell.method}, {cell.condition}, seed {cell.settings.seed}: "
-            f"about {in_words(forecast.seconds_left(slowdown(all_forecasts)))}, "
-            f"all that is left {in_words(seconds_left(all_forecasts))}"
-        )
-        try:
-            with Display(cell.settings, work / cell.key, silent=False) as display:
-                listen = _correcting(display, forecast, all_forecasts)
-                run_cell(cell, results, work, until, listen, display.say, accept_changes)
-        except OutOfTime:
-            say(f"Time is up after {number - 1} of {len(left)} cells. Resume with the same command.")
-            raise typer.Exit from None
-        except KeyboardInterrupt:
-            say("\nStopped; finished rounds are saved. Resume with the same command.")
-            raise typer.Exit(130) from None
-
-
-def _correcting(display: Display, forecast: Forecast, all_forecasts: Collection[Forecast]) -> Listener:
-    """A listener that shows a run and corrects its forecast by every finished round."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, RoundLine):
-            forecast.correct(event)
-            display.note = f"all that is left {in_words(seconds_left(all_forecasts))}"
-        display.listen(event)
-
-    return listen
+app.command()(run)
 
 
 @app.command()
@@ -181,7 +88,7 @@ def show_item(
         )
     for condition, (header, rows) in tables(shown, always_printed=True):
         show_table(header, rows, condition)
-    for reading in shown.verdicts():
+    for reading in shown.readings:
         out.print(Text(f"{reading.decision}: {reading.claim.text}"), soft_wrap=True)
         for line in compared(reading):
             out.print(Text(f"  {line}"), soft_wrap=True)

@@ -27,13 +27,14 @@ Side = tuple[str, str]
 class Verdict:
     """On a claim by one measure: what was decided, the numbers that say so, and the one of them that decides.
 
-    `number` is the narrowest of the comparisons that decide, `seeds` on how many seeds; both empty where nothing was
-    run. `evidence` has the narrowest under each condition.
+    `number` is the narrowest of the comparisons that decide, `of` which one that is, `seeds` on how many seeds; all are
+    empty where nothing was run. `evidence` has the narrowest under each condition.
     """
 
     decision: str
     evidence: str = ""
     number: str = ""
+    of: str = ""
     seeds: int = 0
 
 
@@ -64,13 +65,21 @@ class Comparison:
             return CLOSE
         return HELD if value > 0 else FAILED
 
-    def __str__(self) -> str:
+    @property
+    def number(self) -> str:
+        """The mean difference, and over several seeds its standard error."""
+        return _short(self.mean) + (f" ± {self.error:.2g}" if self.error else "")
+
+    @property
+    def of(self) -> str:
+        """What is compared with what."""
         (first, condition), (second, other) = self.first, self.second
-        error = f" ± {self.error:.2g}" if self.error else ""
-        value = f"{_short(self.mean)}{error}"
         if condition == other:
-            return f"{condition}: {first} − {second} = {value}"
-        return f"{first} ({condition}) − {second} ({other}) = {value}"
+            return f"{condition}: {first} − {second}"
+        return f"{first} ({condition}) − {second} ({other})"
+
+    def __str__(self) -> str:
+        return f"{self.of} = {self.number}"
 
 
 def _short(value: float) -> str:
@@ -92,7 +101,7 @@ def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
         return Verdict(decision)
     deciding = [comparison for comparison in run if comparison.decision(claim) == decision] or run
     narrowest = min(deciding, key=lambda comparison: comparison.mean)
-    return Verdict(decision, _evidence(comparisons), str(narrowest), len(narrowest.differences))
+    return Verdict(decision, _evidence(comparisons), narrowest.number, narrowest.of, len(narrowest.differences))
 
 
 def _together(decisions: Sequence[str]) -> str:
@@ -152,10 +161,11 @@ def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
     ]
     if not ratios:
         return Verdict(NOT_RUN)
-    texts = {c: f"{c}: {first} / {second} = {ratio:.3f}" for c, ratio in ratios.items()}
+    evidence = "; ".join(f"{condition}: {first} / {second} = {ratio:.3f}" for condition, ratio in ratios.items())
     largest = max(ratios, key=lambda condition: ratios[condition])
     common = results(first, largest).keys() & results(second, largest).keys()
-    return Verdict(_together(decisions), "; ".join(texts.values()), texts[largest], len(common))
+    of = f"{largest}: {first} / {second}"
+    return Verdict(_together(decisions), evidence, f"{ratios[largest]:.3f}", of, len(common))
 
 
 def judge_race(claim: Claim, race: Plain) -> Verdict:
@@ -163,8 +173,8 @@ def judge_race(claim: Claim, race: Plain) -> Verdict:
     if not (ratios := race.get("rebafl_to_fedavg")):
         return Verdict(NOT_RUN)
     low, high = ratios["spread"]
-    evidence = f"rounds in turn: ReBaFL / FedAvg = {ratios['ratio']:.2f} ({low:.2f} to {high:.2f})"
-    return Verdict(HELD if ratios["ratio"] <= claim.most else FAILED, evidence, evidence)
+    number, of = f"{ratios['ratio']:.2f} ({low:.2f} to {high:.2f})", "rounds in turn: ReBaFL / FedAvg"
+    return Verdict(HELD if ratios["ratio"] <= claim.most else FAILED, f"{of} = {number}", number, of)
 
 
 def judge_printed(item: Item, claim: Claim) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.gaps import Gap, by_the_authors_model
 from ..paper.item_results import ItemResults
-from ..paper.readings import DECISIONS, OPEN, TABLE_MEASURES, Reading
+from ..paper.readings import DECISIONS, DEPENDS, OPEN, TABLE_MEASURES, Reading
 from ..paper.verdicts import FAILED, HELD, judge_printed
 from .markdown import markdown_table
 
 MEASURES = {
     "second_half": "second half",
-    "best": "best round",
+    "best": "best",
     "last10": "last 10",
     "swing": "swing",
     "accuracy": "all rounds",
@@ -30,30 +30,32 @@ def bold(decision: str) -> str:
 def counted(readings: Sequence[Reading]) -> str:
     """How many claims were decided how, in words."""
     count = Counter(reading.decision for reading in readings)
-    return ", ".join(f"{count[decision]} {decision}" for decision in DECISIONS if count[decision])
+    words = {decision: decision for decision in DECISIONS} | {DEPENDS: "depend on the measure"}
+    return ", ".join(f"{count[decision]} {words[decision]}" for decision in DECISIONS if count[decision])
 
 
 def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Sequence[Reading]]) -> str:
     """One row for each claim, those that are decided first: the verdict at the paper's scale, and the smaller one's
     while that is open."""
     claims = [
-        (name, reading, smaller)
+        (name, number, reading, smaller)
         for name, readings in paper.items()
-        for reading, smaller in zip(readings, quick[name], strict=True)
+        for number, (reading, smaller) in enumerate(zip(readings, quick[name], strict=True), 1)
     ]
     rows = [
         (
-            f"[{name}](#{name})",
+            f"[{name}.{number}](#{name})",
             reading.claim.text,
             bold(reading.decision),
-            _by_measure(reading),
-            reading.first.number,
+            f"**{reading.first.number}**" if reading.first.number else "",
+            reading.first.of,
             str(reading.first.seeds or ""),
+            _by_measure(reading),
             bold(smaller.decision) if reading.decision in OPEN else "",
         )
-        for name, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[1].decision))
+        for name, number, reading, smaller in sorted(claims, key=lambda claim: DECISIONS.index(claim[2].decision))
     ]
-    header = ("item", "claim", "verdict", "judged by", "the number that decides", "seeds", "quick, while open")
+    header = ("", "claim", "verdict", "number", "of", "seeds", "judged by", "quick, while open")
     return markdown_table(header, rows)
 
 
@@ -61,24 +63,25 @@ def _by_measure(reading: Reading) -> str:
     """The measures, each with its verdict where they differ; and what FedDyn's cloud model would decide otherwise."""
     verdicts = reading.by_measure
     if len({verdict.decision for verdict in verdicts.values()}) == 1:
-        text = " and ".join(MEASURES[measure] for measure in verdicts)
+        text = ", ".join(MEASURES[measure] for measure in verdicts)
     else:
         text = "; ".join(f"{MEASURES[measure]}: {bold(verdict.decision)}" for measure, verdict in verdicts.items())
     for measure, verdict in reading.by_cloud.items():
-        text += f"; {MEASURES[measure]} with FedDyn's cloud model: {bold(verdict.decision)}"
+        text += f"; FedDyn's cloud model, {MEASURES[measure]}: {bold(verdict.decision)}"
     return text
 
 
 def claims_of_item(paper: ItemResults, quick: ItemResults) -> str:
     """Every claim with all that was compared for it."""
     parts = []
-    for reading, smaller in zip(paper.verdicts(), quick.verdicts(), strict=True):
+    for number, (reading, smaller) in enumerate(zip(paper.readings, quick.readings, strict=True), 1):
         lines = compared(reading)
         if reading.decision in OPEN:
             lines += [f"quick, {line}" for line in compared(smaller)]
         if own := judge_printed(paper.item, reading.claim):
             lines.append(f"the paper's own numbers, by the same rules: {own}")
-        parts += [f"- {bold(reading.decision)}: {reading.claim.text}", *(f"  - {line}" for line in lines)]
+        claim = f"- {paper.item.name}.{number} {bold(reading.decision)}: {reading.claim.text}"
+        parts += [claim, *(f"  - {line}" for line in lines)]
     return "\n".join(parts)
 
 

@@ -25,6 +25,8 @@ from .paper_tables import tables
 
 TWO_MODELS = "feddyn-two-models-paper"
 RULES = """\
+How verdicts are made:
+
 - A claim on a table's numbers is judged by the mean over the second half of the rounds *and* by the best round. It
   **held** or **did not hold** if both say so, it *depends* if they differ, and it is open (*partly run*, *not run*)
   while one of them is. Other claims have one measure.
@@ -70,7 +72,7 @@ class Page:
         return [self.shown[name, scale] for name in item_names()]
 
     def readings(self, scale: str) -> dict[str, Sequence[Reading]]:
-        return {shown.item.name: shown.verdicts() for shown in self.at(scale)}
+        return {shown.item.name: shown.readings for shown in self.at(scale)}
 
     @property
     def smaller(self) -> str:
@@ -103,7 +105,7 @@ class Page:
     def _claims(self) -> str:
         table = claims_table(self.readings(PAPER), self.readings(self.smaller))
         scales = "\n".join(f"- `{name}`: {find_scale(name).about}" for name in scale_names())
-        return f"## The claims\n\n{RULES}\n{table}\n\n## How to read what follows\n\n{WORDS}\nScales:\n\n{scales}\n"
+        return f"## The claims\n\n{table}\n\n{RULES}\n## How to read what follows\n\n{WORDS}\nScales:\n\n{scales}\n"
 
     def _two_models(self) -> str:
         """FedDyn by both of its models."""
@@ -129,7 +131,7 @@ class Page:
         )
         if paper.results and item.findings:
             parts.append("What was found about differences:\n\n" + "".join(f"- {text}\n" for text in item.findings))
-        answered = not item.claims or any(reading.decision not in OPEN for reading in paper.verdicts())
+        answered = not item.claims or any(reading.decision not in OPEN for reading in paper.readings)
         if quick.results and paper.results and answered:
             parts.append(folded(f"<code>{name}</code> at the quick scale", _tables(quick)))
         elif quick.results:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..advice.limits import competing, no_competitor, shared_by
+from ..advice.limits import competing, no_competitor, shared_in_words
 from ..advice.measured import ROUNDS, SCALES, Condition, Entry, Measured, order
 from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, swing
 from .markdown import markdown_table
 
-TITLES = {"paper": "the paper's scale", "beyond/report": "40 rounds", "quick": "the quick scale"}
+TITLES = {"paper": "the paper's scale", "beyond/report": "the 40-round scale", "quick": "the quick scale"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class Section:
     def row(self) -> tuple[str, str] | None:
         """Which line of the short table it belongs to: who holds what, who is there."""
         setting = self.condition.setting
-        if setting.share is None or setting.held is None or setting.other or self.verdict is None:
+        if setting.share is None or setting.held is None or self.verdict is None:
+            return None
+        if any(not name.startswith("model.") for name in setting.other):
             return None
         again = "anew each round" if setting.held == 1 else "the same for some rounds"
         return setting.holds, f"{setting.share:.0%} {'of uploads arriving' if setting.lost else 'there'}, {again}"
@@ -51,37 +53,37 @@ def linked(entry: Entry) -> str:
 
 
 def short_table(sections: Sequence[Section]) -> str:
-    """One line for each sort of setting, one column for each data set."""
-    datasets = sorted({section.condition.setting.dataset for section in sections}, reverse=True)
+    """One line for each sort of setting."""
     rows: dict[tuple[str, str], list[Section]] = {}
     for section in sorted(sections, key=lambda section: order(section.condition)[1:]):
         if section.row:
             rows.setdefault(section.row, []).append(section)
-    lines = []
-    for row, those in rows.items():
-        of_data = [[section for section in those if section.condition.setting.dataset == name] for name in datasets]
-        lines.append((*row, *("<br>".join(_answers(some)) or "–" for some in of_data)))
-    return markdown_table(("a client holds", "clients there", *datasets), lines)
+    lines = [(*row, "<br>".join(_answers(those))) for row, those in rows.items()]
+    table = markdown_table(("a client holds", "clients there", "best"), lines)
+    compared = [section.verdict.leads[0] for section in sections if section.verdict]
+    single = sum(len(lead.differences) == 1 for lead in compared)
+    return f"{table}\n\nOf {len(compared)} conditions that were measured, {single} rest on one seed."
 
 
 def _answers(sections: Sequence[Section]) -> Iterator[str]:
-    """Those of the largest scale; of smaller ones where their best method was not run at a larger."""
-    run: set[str] = set()
+    """Of each data set those of the largest scale; of smaller ones where their best method was not run at a larger."""
+    run: set[tuple[str, str]] = set()
     for scale in ROUNDS:
         here = [section for section in sections if section.condition.scale == scale]
         for section in here:
-            if section.verdict and section.verdict.best.kind not in run:
-                yield f"{_apart(section, here)}{_answer(section, section.verdict)}"
-        run |= {entry.kind for section in here for entry in section.condition.entries}
+            if section.verdict and (section.condition.setting.dataset, section.verdict.best.kind) not in run:
+                yield f"{_where(section)} {_answer(section, section.verdict)}"
+        run |= {
+            (section.condition.setting.dataset, entry.kind) for section in here for entry in section.condition.entries
+        }
 
 
-def _apart(section: Section, others: Sequence[Section]) -> str:
-    """What sets it apart from others in its line, and the scale if it is not the paper's."""
-    mine, settings = section.condition.setting, [other.condition.setting for other in others]
-    parts = [f"{mine.clients} clients"] if len({setting.clients for setting in settings}) > 1 else []
-    parts += [f"{mine.held:g} rounds"] if len({setting.held for setting in settings}) > 1 else []
-    parts += [TITLES[section.condition.scale].removeprefix("the ")] if section.condition.scale != "paper" else []
-    return f"*{', '.join(parts)}:* " if parts else ""
+def _where(section: Section) -> str:
+    """What a line of the table leaves open, and the scale if it is not the paper's."""
+    setting, scale = section.condition.setting, section.condition.scale
+    held = [] if setting.held == 1 else [f"the same for {setting.held:.3g} rounds"]
+    small = [] if scale == "paper" else [TITLES[scale].removeprefix("the ")]
+    return f"*{', '.join([setting.dataset, f'{setting.clients} clients', *held, *small])}:*"
 
 
 def _answer(section: Section, verdict: Verdict) -> str:
@@ -122,19 +124,21 @@ def costs(measured: Measured) -> str:
     for kind, algorithm in sorted(kinds.items()):
         ratio, bare = measured.seconds.get(kind), algorithm.unprotected()
         seconds = "{:.2f} ({:.2f} to {:.2f})".format(*ratio) if ratio else "not measured"
-        cannot = [f"protect {' and '.join(bare)}"] if bare else []
-        cannot += ["be summed: no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
-        cannot += [no_competitor(algorithm)]
-        shares = ", ".join(shared_by(algorithm)) or "nothing"
-        facts = (algorithm.costs.state, shares, _bytes(measured, kind), algorithm.costs.compute)
-        rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, "; ".join(filter(None, cannot))))
-    header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "cannot")
+        limits = [f"no protection but secure aggregation covers {' and '.join(bare)}"] if bare else []
+        limits += ["no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
+        limits += [no_competitor(algorithm)]
+        facts = (algorithm.costs.state, shared_in_words(algorithm), _bytes(measured, kind), algorithm.costs.compute)
+        rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, "; ".join(filter(None, limits))))
+    header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "limits")
     return f"## What each costs\n\nBytes and seconds are multiples of FedAvg's.\n\n{markdown_table(header, rows)}"
 
 
 def _bytes(measured: Measured, kind: str) -> str:
-    """Beside FedAvg's, of the same model: in all conditions of a data set a client uploads as much."""
-    up = {(c.setting.dataset, entry.kind): entry.up for c in measured.conditions for entry in c.entries}
-    ratios = [size / up[dataset, "fedavg"] for (dataset, name), size in up.items() if name == kind]
-    low, high = (f"{edge(ratios):.2f}" for edge in (min, max))
-    return low if low == high else f"{low} to {high}"
+    """Beside FedAvg's with the same data set and model, wherever that was run."""
+    up: dict[tuple[str, str], dict[str, int]] = {}
+    for condition in measured.conditions:
+        same = up.setdefault((condition.setting.dataset, condition.setting.other.get("model.kind", "")), {})
+        same.update({entry.kind: entry.up for entry in condition.entries})
+    ratios = [sizes[kind] / sizes["fedavg"] for sizes in up.values() if {kind, "fedavg"} <= sizes.keys()]
+    edges = sorted({f"{edge(ratios):.2f}" for edge in (min, max)}) if ratios else ["not run beside FedAvg"]
+    return " to ".join(edges)

@@ -1,0 +1,166 @@
+"""What is said of a user's own setting, in cases made by hand."""
+
+import shlex
+
+import pytest
+
+from rebafl.advice.limits import no_competitor, ruled_out, shared_in_words
+from rebafl.advice.measured import Measured, algorithm_of, shipped
+from rebafl.advice.nearest import advise
+from rebafl.algorithms import KINDS
+from rebafl.base.errors import UserError
+from rebafl.runs.experiment import prepare
+from rebafl.runs.sweep import grid
+from support.advice import condition, entry, settings
+from support.toy import make_toy
+
+WORDS = ("dataset=fashion-mnist", "partition.clients=20", "participation.p=0.5")
+PLAIN = (entry("rebafl", 70.0), entry("fedavg", 60.0))
+
+
+def found(*conditions, words=WORDS, no_state=False):
+    advice = advise(settings(*words), words, Measured(conditions), no_state)
+    return [(near.condition.scale, near.condition.setting.clients, near.verdict.best.name) for near in advice.found]
+
+
+def test_the_nearest_condition_is_taken():
+    conditions = [condition(*PLAIN, clients=clients) for clients in (500, 30, 100)]
+    assert found(*conditions) == [("paper", 30, "rebafl")]
+
+
+def test_the_papers_scale_wins_where_it_is_as_near():
+    smaller = [condition(*PLAIN, scale=scale) for scale in ("beyond/report", "quick")]
+    assert found(condition(*PLAIN), *smaller) == [("paper", 20, "rebafl")]
+
+
+def test_a_smaller_scale_is_added_where_it_is_nearer():
+    assert found(condition(*PLAIN, clients=50), condition(*PLAIN, scale="quick")) == [
+        ("paper", 50, "rebafl"),
+        ("quick", 20, "rebafl"),
+    ]
+    assert found(condition(*PLAIN, clients=30), condition(*PLAIN, scale="quick", clients=50)) == [
+        ("paper", 30, "rebafl")
+    ]
+
+
+def test_a_smaller_scale_is_added_where_its_best_was_not_run_at_the_larger():
+    track = condition(entry("fedtrack", 75.0), entry("rebafl[mu=5.0]", 70.0), scale="beyond/report")
+    assert [best for _, _, best in found(condition(*PLAIN), track)] == ["rebafl", "fedtrack"]
+    full = condition(*PLAIN, entry("fedtrack", 65.0))
+    assert [best for _, _, best in found(full, track)] == ["rebafl"]
+
+
+def test_a_data_set_that_was_not_measured_gets_all_that_were():
+    conditions = [condition(*PLAIN), condition(*PLAIN, dataset="cifar-10")]
+    assert len(found(*conditions)) == 1
+    assert len(found(*conditions, words=("dataset=mnist", *WORDS[1:]))) == 2
+
+
+def test_a_condition_with_nothing_to_compare_is_passed_over():
+    assert found(condition(PLAIN[0]), condition(*PLAIN, clients=30)) == [("paper", 30, "rebafl")]
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ((), True),
+        (("partition.clients=80",), True),  # two steps
+        (("partition.clients=100",), False),
+        (("participation.p=1.0",), False),
+        (("partition=iid",), False),
+        (("partition=dirichlet", "partition.alpha=0.1"), True),
+        (("participation=persistent", "participation.period=4"), True),
+        (("participation=persistent", "participation.period=10"), False),
+        (("dataset=mnist", "partition.clients=30"), True),
+        (("dataset=mnist", "partition.clients=50"), False),
+        (("partition=natural",), False),
+    ],
+)
+def test_nothing_near_is_said_plainly(words, near):
+    advice = advise(settings(*WORDS, *words), WORDS, Measured((condition(*PLAIN),)))
+    assert advice.is_near is near
+    (only,) = advice.found
+    assert only.words.startswith("like yours" if not words else "near yours (" if near else "not near yours (")
+
+
+def test_nothing_at_all_is_measured():
+    advice = advise(settings(*WORDS), WORDS, Measured(()))
+    assert (advice.found, advice.is_near) == ((), False)
+    assert advice.again.startswith("rebafl sweep ")
+
+
+def test_the_command_that_measures_it_is_one_that_runs(tmp_path):
+    path = tmp_path / "my config.toml"
+    path.write_text('algorithm = "moon"\nrounds = 7\n')
+    words = ["partition=clustered", "participation.p=[0.5,0.2]", "algorithm=moon", "algorithm.mu=2", "seed=9", "out=x"]
+    advice = advise(settings(*words[:-1]), words, shipped())
+    program, sweep, *rest = shlex.split(advice.again)
+    assert (program, sweep, rest[-1]) == ("rebafl", "sweep", "out=runs/which")
+    points = grid({}, rest[:-1], tmp_path)
+    assert {str(point.settings.participation) for point in points} == {"Bernoulli(p=(0.5, 0.2))"}
+    assert {point.settings.seed for point in points} == {0, 1, 2}
+    assert "fedavg" in {point.settings.algorithm.name for point in points}
+    assert len({point.out for point in points}) == len(points) >= 6
+    assert shlex.split(advise(settings(), [str(path)], shipped()).again)[2] == str(path)
+
+
+def test_if_nothing_is_near_what_was_best_anywhere_is_to_be_run():
+    conditions = [condition(*PLAIN, clients=900), condition(entry("fedrs", 70.0), entry("fedavg", 60.0), clients=800)]
+    assert "algorithm=fedavg,fedrs,rebafl " in advise(settings(*WORDS), WORDS, Measured(tuple(conditions))).again
+
+
+def test_a_method_that_keeps_state_is_left_out_if_clients_may_keep_none():
+    full = condition(*PLAIN, entry("feddyn", 75.0), entry("moon", 50.0))
+    assert found(full)[0][2] == "feddyn"
+    assert found(full, no_state=True)[0][2] == "rebafl"
+    advice = advise(settings(*WORDS), WORDS, Measured((full,)), no_state=True)
+    assert advice.excluded == {
+        "feddyn": "clients keep s_i, as large as the model",
+        "moon": "clients keep the client's last model",
+    }
+    assert "feddyn" not in advice.again
+    (near,) = advise(settings(*WORDS), WORDS, Measured((full,))).found
+    assert near.stateless.best.name == "rebafl"
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "reason"),
+    [
+        ("protect.noise=1 protect.clip=1", "fedtrack", "cannot cover means and scatter"),
+        ("protect.central_noise=1 protect.update_clip=1 protect.counts=withheld", "scaffold", "and more besides"),
+        ("protect.secagg=true", "alone", "must see each upload"),
+        ("robust=median", "alone", "takes the place of the mean"),
+        ("training.optimizer=adam", "scaffold", "needs SGD"),
+    ],
+)
+def test_what_a_run_would_refuse_is_left_out_by_the_same_words(words, method, reason):
+    mine = settings(*words.split(), "partition.clients=4", "partition.samples=20", "model=mlp")
+    assert reason in ruled_out(KINDS[method](), mine)
+    assert ruled_out(KINDS["fedavg"](), mine) == ""
+    refused = settings(
+        *words.split(), "partition.clients=4", "partition.samples=20", "model=mlp", f"algorithm={method}"
+    )
+    with pytest.raises(UserError) as error:
+        prepare(refused, make_toy(), say=lambda *_: None)
+    if not mine.protect.secagg:
+        assert str(error.value) == ruled_out(KINDS[method](), mine)
+
+
+def test_the_best_of_what_is_left_is_said():
+    full = condition(*PLAIN, entry("fedtrack", 75.0))
+    assert found(full)[0][2] == "fedtrack"
+    assert found(full, words=(*WORDS, "protect.noise=1", "protect.clip=1"))[0][2] == "rebafl"
+
+
+def test_marks_beside_the_others_do_not_compete():
+    marks = {name for name in KINDS if no_competitor(KINDS[name]())}
+    assert marks == {"fedavg-ft", "alone", "centralised"}
+    assert found(condition(*PLAIN, entry("fedavg-ft", 90.0)))[0][2] == "rebafl"
+
+
+def test_what_is_shared_is_what_the_algorithms_declare():
+    assert shared_in_words(algorithm_of("fedavg")) == "nothing"
+    assert shared_in_words(algorithm_of("rebafl")) == "prototypes"
+    assert shared_in_words(algorithm_of("rebafl[mu=0]")) == "nothing"
+    assert shared_in_words(algorithm_of("fedtrack")) == "length, means, scatter"
+    assert shared_in_words(algorithm_of("scaffold")) == "one more number for each weight"

@@ -1,0 +1,100 @@
+"""Which method was best, in cases that can be seen at a glance."""
+
+import math
+
+import pytest
+
+from rebafl.advice.verdict import Lead, judge, judge_stateless
+from support.advice import entry
+
+
+def test_the_best_and_its_leads_the_smallest_first():
+    verdict = judge([entry("fedavg", 60.0, 62.0), entry("rebafl", 70.0, 74.0), entry("fedrs", 69.0, 70.0)])
+    assert verdict.best.name == "rebafl"
+    assert [(lead.over.name, lead.mean) for lead in verdict.leads] == [("fedrs", 2.5), ("fedavg", 11.0)]
+    assert [lead.over.name for lead in verdict.deciding] == ["fedrs", "fedavg"]
+    assert verdict.leads[0].error == pytest.approx(1.5)  # differences 1 and 4: std 3/√2, over √2
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "close", "sure"),
+    [
+        ([70.0], [69.5], True, "too close, one seed"),
+        ([70.0], [69.4], False, "one seed"),
+        ([70.0, 70.0], [69.4, 69.3], False, "clear, 2 seeds"),
+        ([70.0, 70.0], [69.0, 65.0], False, "likely, 2 seeds"),  # differences 1 and 5: 3 ± 2
+        ([70.0, 70.0], [71.0, 65.0], True, "too close, 2 seeds"),  # differences -1 and 5: 2 ± 3
+        ([70.0] * 5, [66.0, 66.5, 67.0, 65.5, 65.0], False, "clear, 5 seeds"),
+    ],
+)
+def test_how_sure_it_is(ours, theirs, close, sure):
+    lead = Lead(entry("a", *ours), entry("b", *theirs))
+    assert (lead.close, lead.sure) == (close, sure)
+
+
+def test_methods_are_compared_on_the_seeds_that_both_have():
+    """By plain means the second would be ahead: it was run only with the easy seed."""
+    careful, lucky = entry("rebafl", 50.0, 80.0), entry("fedavg", seed1=78.0)
+    verdict = judge([careful, lucky])
+    assert verdict.best is careful
+    assert verdict.leads[0].differences == {1: 2.0}
+    assert verdict.leads[0].sure == "one seed"
+
+
+def test_a_method_without_a_common_seed_is_not_compared():
+    alone = entry("fedrs", seed7=99.0)
+    verdict = judge([entry("rebafl", 70.0), entry("fedavg", 60.0), alone])
+    assert verdict.best.name == "rebafl"
+    assert [lead.over.name for lead in verdict.leads] == ["fedavg"]
+    assert judge([entry("rebafl", 70.0), alone]) is None
+    assert judge([entry("rebafl", 70.0)]) is None
+    assert judge([]) is None
+
+
+def test_two_settings_of_one_method_do_not_compete():
+    verdict = judge([entry("rebafl", 70.0), entry("rebafl[mu=5.0]", 72.0), entry("fedavg", 60.0)])
+    assert verdict.best.name == "rebafl[mu=5.0]"
+    assert [lead.over.name for lead in verdict.leads] == ["fedavg"]
+    assert judge([entry("rebafl", 70.0), entry("rebafl[mu=5.0]", 72.0)]) is None
+
+
+def test_ties_are_named_together():
+    verdict = judge([entry("rebafl", 70.0), entry("feddyn", 70.3), entry("fedavg", 60.0)])
+    assert [each.name for each in verdict.level] == ["feddyn", "rebafl"]
+    assert verdict.sentence(lambda each: each.name).startswith(
+        "feddyn is not clearly ahead of 2 other methods: 70.3, +0.3 over rebafl and +10.3 over fedavg (too close, one "
+    )
+    equal = judge([entry("rebafl", 70.0), entry("feddyn", 70.0)])
+    assert len(equal.level) == 2
+
+
+def test_a_circle_is_broken_by_the_mean():
+    """Each is ahead of the next on the one seed that the two share."""
+    a, b, c = (
+        entry("rebafl", seed0=61.0, seed2=50.0),
+        entry("feddyn", seed0=60.0, seed1=61.0),
+        entry("fedrs", seed1=60.0, seed2=51.0),
+    )
+    assert judge([a, b, c]).best is b
+
+
+def test_the_steadiest_is_named():
+    verdict = judge([entry("rebafl", 70.0, swing=2.0), entry("fedavg", 60.0, swing=0.5)])
+    assert verdict.sentence(lambda each: each.name).endswith(
+        "It changes by 2.0 points from round to round, fedavg by 0.5."
+    )
+    calm = judge([entry("rebafl", 70.0, swing=0.5), entry("fedavg", 60.0, swing=2.0)])
+    assert calm.sentence(lambda each: each.name).endswith("by 0.5 points from round to round, the least of all.")
+
+
+def test_without_state_is_asked_only_where_the_best_keeps_some():
+    stateful = [entry("feddyn", 70.0), entry("rebafl", 65.0), entry("fedavg", 60.0)]
+    assert judge_stateless(stateful).best.name == "rebafl"
+    assert judge_stateless(stateful[1:]) is None
+    assert judge_stateless(stateful[:2]) is None, "with one method left there is nothing to compare"
+
+
+def test_the_error_of_one_seed_is_not_known():
+    assert Lead(entry("a", 1.0), entry("b", 0.0)).error == 0.0
+    assert str(Lead(entry("a", 1.0), entry("b", 0.0))) == "+1.0"
+    assert str(Lead(entry("a", 3.0, 1.0), entry("b", 0.0, 0.0))) == f"+2.0 ± {math.sqrt(2) / math.sqrt(2):.1f}"

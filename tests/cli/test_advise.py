@@ -1,0 +1,87 @@
+"""`rebafl advise` as a person types it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rebafl import cli
+from rebafl.base.errors import UserError
+from support.paths import REPOSITORY
+
+LIKE = ["dataset=fashion-mnist", "partition.clients=50", "participation.p=0.1"]
+
+
+def advise(*words):
+    result = CliRunner().invoke(cli.app, ["advise", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def test_what_was_measured_is_said_with_its_files():
+    text = advise(*LIKE)
+    assert "like yours" in text
+    assert "the paper's scale: 200 rounds, 1000 images a client" in text
+    assert "kB up" in text
+    files = {word.rstrip(",\n") for word in text.split() if word.startswith("results/")}
+    assert files
+    assert all((REPOSITORY / file).exists() for file in files)
+
+
+def test_a_settings_file_and_words_that_win_over_it(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('dataset = "fashion-mini"\n[partition]\nclients = 50\n[participation]\np = 0.4\n')
+    assert "50 clients, 10% there" in advise(path, "participation.p=0.1").splitlines()[0]
+    assert f"rebafl sweep {path} participation.p=0.1 " in advise(path, "participation.p=0.1")
+
+
+def test_nothing_near(tmp_path):
+    text = advise("partition=iid", "participation=always", "partition.clients=10000")
+    assert "Nothing near it was measured." in text
+    assert "not near yours" in text
+    assert "To measure it in your own setting: rebafl sweep partition=iid participation=always" in text
+
+
+def test_what_cannot_be_told_is_said(tmp_path):
+    assert "name a partition like yours" in advise("partition=natural")
+    (tmp_path / "trace.csv").write_text("client,round\n0,1\n")
+    assert "Nothing near" in advise(
+        "partition=natural", "participation=trace", f"participation.path={tmp_path}/trace.csv"
+    )
+
+
+def test_methods_that_are_ruled_out_are_named():
+    assert "Left out" not in advise(*LIKE)
+    assert "Left out: feddyn" in advise(*LIKE, "--no-state")
+    assert "protect.clip cannot cover means and scatter" in advise(*LIKE, "protect.noise=1", "protect.clip=1")
+
+
+def test_json_has_the_same():
+    found = json.loads(advise(*LIKE, "--json"))
+    first = found["found"][0]
+    assert found["near"] is True
+    assert (first["scale"], first["steps"], first["differences"]) == ("paper", 0, [])
+    assert first["best"] in advise(*LIKE)
+    assert all((REPOSITORY / file).exists() for file in first["cells"])
+    assert {"over", "points", "error", "seeds", "sure"} == first["leads"][0].keys()
+    assert found["run"] in advise(*LIKE)
+    unknown = json.loads(advise("partition=natural", "--json"))
+    assert unknown["near"] is False
+    assert unknown["found"][0]["steps"] is None
+
+
+@pytest.mark.parametrize(
+    "words", [["participation.p=3"], ["nonsense"], ["partition.clinets=3"], ["dataset=nowhere"], ["robust=x"], ["p"]]
+)
+def test_bad_input_is_one_sentence(words):
+    with pytest.raises(UserError) as error:
+        advise(*words)
+    assert "\n" not in str(error.value)
+
+
+def test_help_has_examples_that_run():
+    examples = [line.strip(" │*`•\n") for line in CliRunner().invoke(cli.app, ["advise", "--help"]).stdout.splitlines()]
+    lines = [line.removeprefix("rebafl advise ") for line in examples if line.startswith("rebafl advise ")]
+    assert len(lines) == 3
+    assert "Your setting" in advise(*lines[0].split())

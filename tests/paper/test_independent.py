@@ -1,0 +1,181 @@
+"""The verdicts and gaps on docs/reproduction.md, computed again from the result files by code that shares none of it.
+
+Shared are only settings: a file belongs to a cell if its settings are those that the cell's words give.
+"""
+
+import json
+import re
+from itertools import pairwise, product
+from statistics import mean, stdev
+
+import pytest
+
+from rebafl.base.config import parse_assignments, read_toml
+from rebafl.runs.settings import complete, make_settings
+from support.paths import DOCS, REPOSITORY, RESULTS
+
+PACKAGE = REPOSITORY / "src" / "rebafl" / "paper"
+PAPER = read_toml(PACKAGE / "items.toml")
+PRINTED = json.loads((PACKAGE / "printed.json").read_text())
+PAGE = (DOCS / "reproduction.md").read_text()
+APART = ("rounds", "workers", "engine", "seed")
+ROUNDS = 200
+
+
+def identity(settings):
+    kept = {name: value for name, value in settings.items() if name not in APART}
+    return json.dumps(kept, sort_keys=True, default=list)
+
+
+@pytest.fixture(scope="module")
+def files():
+    """By settings, then by seed, the curves of all files at the paper's scale."""
+    found: dict[str, dict[int, dict]] = {}
+    for path in (RESULTS / "paper").glob("*.json"):
+        kept = json.loads(path.read_text())
+        assert kept["rounds"] == ROUNDS
+        found.setdefault(identity(complete(kept["settings"])), {})[kept["seed"]] = kept["curves"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def curves(files):
+    """Of a method of an item under a condition, by seed."""
+    known: dict[tuple[str, str], dict[int, dict]] = {}
+
+    def look_up(item, method, condition):
+        words = PAPER["items"][item]["conditions"][condition], PAPER["methods"][method]
+        if words not in known:
+            settings = make_settings(parse_assignments(f"rounds={ROUNDS} {' '.join(words)}".split()))
+            known[words] = files.get(identity(settings.plain()), {})
+        return known[words]
+
+    return look_up
+
+
+def number(run, measure):
+    accuracy = run["accuracy"]
+    half = accuracy[ROUNDS // 2 :]
+    if measure == "swing":
+        return sum(abs(b - a) for a, b in pairwise(half)) / (len(half) - 1)
+    if measure in ("diversity", "accuracy"):
+        return mean(value for value in run[measure] if value is not None)
+    if measure == "bytes_up":
+        return sum(run["bytes_up"]) / sum(run["active"])
+    return {"best": max(accuracy), "second_half": mean(half), "last10": mean(accuracy[-10:])}[measure]
+
+
+def compared(item, claim):
+    """All that a claim compares, as two (method, condition)."""
+    methods, conditions = PAPER["items"][item]["methods"], PAPER["items"][item]["conditions"]
+    for first, second in claim.get("pairs", [claim["ratio"]] if "ratio" in claim else []):
+        if " @ " in first:
+            (a, at), (b, other) = first.split(" @ "), second.split(" @ ")
+            yield from (((a, at), (b, other)),) if a != "every" else (((m, at), (m, other)) for m in methods)
+        else:
+            rivals = [m for m in methods if m != first] if second == "others" else [second]
+            yield from (((first, c), (r, c)) for c, r in product(claim.get("where", conditions), rivals))
+
+
+def decide(item, claim, measure, curves):
+    """The decision, and the smallest difference of those that made it."""
+    outcomes = []
+    for (a, at), (b, other) in compared(item, claim):
+        one, two = curves(item, a, at), curves(item, b, other)
+        seeds = one.keys() & two.keys()
+        values = [(number(one[seed], measure), number(two[seed], measure)) for seed in seeds]
+        if not values:
+            outcomes.append(("not run", 0.0))
+        elif "ratio" in claim:
+            ratio = mean(x / y for x, y in values)
+            outcomes.append(("held" if ratio <= claim["most"] else "did not hold", -ratio))
+        else:
+            gaps = [x - y for x, y in values]
+            error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else 0.0
+            enough = max(claim.get("threshold", 0.5), error)
+            slack, gap = claim.get("slack", 0.0), mean(gaps)
+            close = not slack and abs(gap) <= enough
+            outcomes.append(("too close" if close else "held" if gap + slack >= 0 else "did not hold", gap))
+    kinds = {kind for kind, _ in outcomes}
+    if "did not hold" in kinds:
+        decision = "did not hold"
+    elif "not run" in kinds:
+        decision = "not run" if kinds == {"not run"} else "partly run"
+    else:
+        decision = "too close" if "too close" in kinds else "held"
+    run = [(kind, gap) for kind, gap in outcomes if kind != "not run"]
+    deciding = [gap for kind, gap in run if kind == decision] or [gap for _, gap in run]
+    return decision, min(deciding, default=None)
+
+
+def rows_of_the_page():
+    """By the claim's name: the verdict, the number, and by what it was judged."""
+    lines = [line.strip("|").split(" | ") for line in PAGE.splitlines() if re.match(r"\| \[[\w-]+\.\d+\]\(#", line)]
+    return {
+        re.search(r"\[(.+?)\]", name)[1]: (verdict.strip(" *"), value.strip(" *"), measures)
+        for name, _, verdict, value, _, _, measures, *_ in lines
+    }
+
+
+CLAIMS = {
+    f"{name}.{place}": (name, claim)
+    for name, item in PAPER["items"].items()
+    for place, claim in enumerate(item.get("claims", []), 1)
+    if claim["measure"] != "race"
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_verdict_on_the_page_is_what_the_files_say(name, curves):
+    item, claim = CLAIMS[name]
+    measures = ("second_half", "best") if claim["measure"] == "best" else (claim["measure"],)
+    found = [decide(item, claim, measure, curves) for measure in measures]
+    decisions = {decision for decision, _ in found}
+    together = "partly run" if decisions & {"partly run", "not run"} else "depends"
+    verdict, value, judged_by = rows_of_the_page()[name]
+    assert verdict == (decisions.pop() if len(decisions) == 1 else together)
+    if verdict == "depends":
+        assert all(decision in judged_by for decision, _ in found)
+    difference = found[0][1]
+    if difference is None:
+        assert value == ""
+    else:
+        assert float(value.split(" ")[0]) == pytest.approx(
+            abs(difference) if "ratio" in claim else difference, abs=0.006
+        )
+
+
+def test_all_claims_are_on_the_page():
+    assert rows_of_the_page().keys() - CLAIMS.keys() == {"cost.1"}, "which the benchmark decides"
+    assert not CLAIMS.keys() - rows_of_the_page().keys()
+
+
+def test_the_gaps_on_the_page_are_what_the_files_say(curves):
+    """In each cell that the paper prints, of each file once, FedDyn by its cloud model."""
+    gaps = {}
+    for item, conditions in PRINTED.items():
+        for condition, methods in conditions.items() if isinstance(conditions, dict) else ():
+            for method, theirs in methods.items():
+                if runs := list(curves(item, method, condition).values()):
+                    runs = [run | {"accuracy": run.get("cloud_accuracy", run["accuracy"])} for run in runs]
+                    gaps[json.dumps(runs)] = [
+                        mean(number(run, m) for run in runs) - theirs for m in ("second_half", "best")
+                    ]
+    said = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:3] for line in PAGE.splitlines()[:20]}
+    assert f"of the {len(gaps)} cells" in PAGE
+    assert f"In {sum(abs(half) < abs(best) for half, best in gaps.values())} of" in PAGE
+    for name, all_gaps in zip(("second half", "best"), zip(*gaps.values(), strict=True), strict=True):
+        assert [float(text) for text in said[name]] == pytest.approx(
+            [mean(map(abs, all_gaps)), max(map(abs, all_gaps))], abs=0.006
+        )
+
+
+def test_what_the_readme_says_was_found_is_what_the_files_say(files):
+    """Every accuracy in that paragraph is the second half of a run with seed 0 at the paper's scale, by some model."""
+    text = (REPOSITORY / "README.md").read_text().split("**What was found so far**")[1].split("\n\n")[0]
+    runs = [by_seed[0] for by_seed in files.values() if 0 in by_seed]
+    models = [*runs, *({**run, "accuracy": run["cloud_accuracy"]} for run in runs if "cloud_accuracy" in run)]
+    known = {f"{number(run, 'second_half'):.1f}" for run in models}
+    said = re.findall(r"\b\d\d\.\d\b", text)
+    assert len(said) >= 6
+    assert not set(said) - known

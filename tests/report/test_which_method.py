@@ -1,0 +1,285 @@
+"""The page that says which method was best: each statement is derived again from the files it links.
+
+Nothing of `rebafl.advice` is used for that: the page is read as text, the files as JSON.
+"""
+
+import json
+import re
+from functools import cache
+from itertools import pairwise
+from statistics import fmean, stdev
+
+import pytest
+
+from rebafl.advice.measured import Measured, collect
+from rebafl.algorithms import KINDS
+from rebafl.report.markdown import with_generated
+from rebafl.report.which_method import page as generated
+from support.advice import condition, entry
+from support.paths import DOCS, RESULTS
+
+PAGE = (DOCS / "which-method.md").read_text()
+ROUNDS = {"paper": 200, "beyond/report": 40, "quick": 20}
+SECTION = re.compile(r'<a id="([^"]+)"></a>\n\n### ([^\n]+)\n\n([^\n]+)\n\n(.+?)(?=\n\n|\n<)', re.DOTALL)
+SECTIONS = {anchor: (title, said, table) for anchor, title, said, table in SECTION.findall(PAGE)}
+LINK = re.compile(r"\[(-?\d+)\]\(\.\./results/(.+?)/([^/]+\.json)\)")
+NAME = r"\[([^\]]+)\]\(algorithms/[\w-]+\.md\)"
+MARKS = ("fedavg-ft", "alone", "centralised")
+STATEFUL = [name for name, kind in KINDS.items() if kind.costs.state != "none"]
+
+
+@cache
+def stored(scale, file):
+    return json.loads((RESULTS / scale / file).read_text())
+
+
+def rows(anchor):
+    """Of each method: what is printed of it, and its runs by seed."""
+    table = SECTIONS[anchor][2].splitlines()[2:]
+    for line in table:
+        name, accuracy, swing, behind, seeds, up, down, keeps = (cell.strip() for cell in line.strip("|").split(" | "))
+        runs = {int(seed): (scale, file) for seed, scale, file in LINK.findall(seeds)}
+        yield re.fullmatch(NAME, name)[1], (accuracy, swing, behind, up, down, keeps), runs
+
+
+def second_half(scale, file, curve="accuracy"):
+    rounds = ROUNDS[scale]
+    return stored(scale, file)["curves"][curve][:rounds][rounds // 2 :]
+
+
+def accuracies(runs, curve="accuracy"):
+    """By seed, to the four decimals that are kept: a half is rounded to even then."""
+    return {seed: round(fmean(second_half(run[0], run[1], curve)), 4) for seed, run in runs.items()}
+
+
+def spread(values):
+    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def differences(first, second):
+    return [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+
+
+def error(values):
+    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def lead(values):
+    return f"{fmean(values):+.1f}" + (f" ± {error(values):.1f}" if len(values) > 1 else "")
+
+
+def close(values):
+    return abs(fmean(values)) <= max(0.5, error(values)) + 1e-4
+
+
+def family(name):
+    return name.split()[0]
+
+
+def ranked(anchor, keeping=True):
+    """The best, and the differences to all methods of other kinds: the smallest lead first."""
+    runs = {name: accuracies(runs) for name, _, runs in rows(anchor) if family(name) not in MARKS}
+    runs = {name: values for name, values in runs.items() if keeping or family(name) not in STATEFUL}
+    pairs = {
+        (one, other): found
+        for one in runs
+        for other in runs
+        if family(one) != family(other) and (found := differences(runs[one], runs[other]))
+    }
+    if not pairs:
+        return None, []
+    wins = {one: sum(fmean(found) > 0 for (first, _), found in pairs.items() if first == one) for one in runs}
+    best = max(runs, key=lambda one: (wins[one], fmean(runs[one].values())))
+    leads = sorted((fmean(found), other, found) for (first, other), found in pairs.items() if first == best)
+    return best, [(other, found) for _, other, found in leads]
+
+
+def sure(values):
+    seeds = "one seed" if len(values) == 1 else f"{len(values)} seeds"
+    if close(values):
+        return f"too close, {seeds}"
+    # Student's t at 97.5 % with 1, 2, … degrees of freedom, from a table
+    table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+    if len(values) == 1:
+        return seeds
+    return f"{'clear' if fmean(values) > table[len(values) - 2] * error(values) else 'likely'}, {seeds}"
+
+
+def test_the_page_is_what_the_result_files_give():
+    known = collect(RESULTS, DOCS / "measured" / "race.json")
+    assert with_generated(PAGE, generated(known)) == PAGE, "run tools/make_docs.py"
+
+
+def test_every_section_was_read():
+    assert len(SECTIONS) == PAGE.count('<a id="') > 20
+
+
+def test_every_result_that_counts_is_linked_and_no_other():
+    linked = {(scale, file) for anchor in SECTIONS for _, _, runs in rows(anchor) for scale, file in runs.values()}
+    assert not any("tuning" in scale for scale, _ in linked)
+    for scale, rounds in ROUNDS.items():
+        files = {path.name for path in (RESULTS / scale).glob("*.json") if stored(scale, path.name)["rounds"] >= rounds}
+        shown = {file for own, file in linked if own == scale}
+        assert shown <= files
+        for file in files - shown:  # settings tried on test images, or the other reading of dropout
+            settings = stored(scale, file)["settings"]
+            usual = KINDS[settings["algorithm"]["kind"]]()
+            own = {key: value for key, value in settings["algorithm"].items() if key != "kind"}
+            assert settings["dropout"] == "lost" or any(getattr(usual, key) != value for key, value in own.items()), (
+                file
+            )
+
+
+@pytest.mark.parametrize("anchor", SECTIONS)
+def test_cells_of_a_section_differ_in_method_and_seed_only(anchor):
+    same = set()
+    for name, _, runs in rows(anchor):
+        for seed, (scale, file) in runs.items():
+            result = stored(scale, file)
+            settings = {key: value for key, value in result["settings"].items() if key not in ("algorithm", "dropout")}
+            assert settings.pop("seed") == result["seed"] == seed
+            assert result["settings"]["algorithm"]["kind"] == family(name)
+            settings = {key: value for key, value in settings.items() if key not in ("rounds", "workers", "engine")}
+            parts = ("dataset", "model", "partition", "participation", "delivery", "training")
+            same.add(
+                (
+                    scale,
+                    json.dumps({key: settings[key] for key in parts}, sort_keys=True).replace(', "hidden": [128]', ""),
+                )
+            )
+    assert len({scale for scale, _ in same}) == 1
+    assert anchor.startswith(next(iter(same))[0].replace("/", "-"))
+    early = {text for _, text in same}  # later versions wrote down more settings, which are as before
+    assert len({json.dumps(_known_to_all(text, early)) for text in early}) == 1
+
+
+def _known_to_all(text, texts):
+    tables = [json.loads(one) for one in texts]
+    mine = json.loads(text)
+    return {
+        part: {key: value for key, value in values.items() if all(key in table[part] for table in tables)}
+        if isinstance(values, dict)
+        else values
+        for part, values in mine.items()
+    }
+
+
+@pytest.mark.parametrize("anchor", SECTIONS)
+def test_the_numbers_of_each_method(anchor):
+    best, _ = ranked(anchor)
+    of_best: dict[int, float] = next((accuracies(runs) for name, _, runs in rows(anchor) if name == best), {})
+    for name, (accuracy, swing, behind, up, down, keeps), runs in rows(anchor):
+        own, scale = accuracies(runs), next(iter(runs.values()))[0]
+        text = spread(list(own.values()))
+        if family(name) == "feddyn":
+            text += f" (cloud model {spread(list(accuracies(runs, 'cloud_accuracy').values()))})"
+        assert accuracy == text
+        swings = [round(fmean(abs(b - a) for a, b in pairwise(second_half(*run))), 4) for run in runs.values()]
+        assert swing == f"{fmean(swings):.1f}"
+        curves = stored(scale, runs[min(runs)][1])["curves"]
+        assert (up, down) == tuple(
+            f"{sum(curves[f'bytes_{way}']) / sum(curves['active']) / 1000:.0f}" for way in ("up", "down")
+        )
+        assert keeps == KINDS[family(name)].costs.state
+        found = differences(own, of_best)
+        if family(name) in MARKS:
+            assert behind.startswith("not compared: ")
+        else:
+            assert behind == (lead(found) if name != best and found else "")
+
+
+@pytest.mark.parametrize("anchor", SECTIONS)
+def test_what_is_said_of_a_condition(anchor):
+    said = re.sub(NAME, r"\1", SECTIONS[anchor][1])
+    sentence, _, other = said.partition(" **If clients keep no state:** ")
+    for keeping, text in ((True, sentence), (False, other)):
+        best, leads = ranked(anchor, keeping)
+        if not best or (not keeping and family(ranked(anchor)[0]) not in STATEFUL):
+            assert text in ("There is nothing to compare yet.", "")
+            continue
+        (_, narrowest), kinds = leads[0], {family(name) for name, _ in leads}
+        swing = {name: float(cells[1]) for name, cells, _ in rows(anchor)}
+        expected = f"{best} is {'not clearly ' if close(narrowest) else ''}ahead of {len(kinds)} other method"
+        assert text.startswith(expected)
+        assert f"{lead(narrowest)} over {leads[0][0]}" in text
+        assert f"({sure(narrowest)})" in text
+        for name, found in leads:
+            if name == "fedavg":
+                assert f"{lead(found)} over fedavg" in text
+        assert f"It changes by {swing[best]:.1f} points" in text
+        steadier = re.search(r"round to round, (\S.*) by (\d+\.\d)\.$", text)
+        least = min(swing[name] for name, _ in leads)
+        assert float(steadier[2]) == least if steadier else swing[best] <= least
+
+
+def short_answers():
+    """Each line of the short table, with its answers: data set, words, names, lead, anchor, names without state."""
+    _, _, *lines = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0].splitlines()
+    answer = re.compile(r"\*([^*,]+), ([^*]+):\* \*\*([^*]+)\*\* \[([^\]]+)\]\(#([^)]+)\)(?:; no state: (.+))?")
+    for line in lines:
+        holds, there, best = (cell.strip() for cell in line.strip("|").split(" | "))
+        yield (holds, there), [answer.fullmatch(one).groups() for one in best.split("<br>")]
+
+
+def level(anchor, keeping=True):
+    best, leads = ranked(anchor, keeping)
+    names = [best, *(name for name, found in leads if close(found))]
+    return " or ".join(re.sub(r" (.+)", r"[\1]", name) for name in names)
+
+
+def test_the_short_table_says_what_its_sections_say():
+    count = 0
+    for (holds, _), answers in short_answers():
+        for dataset, words, names, lead_words, anchor, stateless in answers:
+            title = SECTIONS[anchor][0]
+            assert title.startswith(f"{dataset}, {holds}, ")
+            _, leads = ranked(anchor)
+            narrowest = leads[0][1]
+            assert names == level(anchor)
+            assert lead_words == (sure(narrowest) if close(narrowest) else f"{lead(narrowest)}, {sure(narrowest)}")
+            assert ("scale" in words) is not anchor.startswith("paper")
+            assert f", {words.split(', ')[0]}, " in title
+            assert stateless == (level(anchor, False) if family(ranked(anchor)[0]) in STATEFUL else None)
+            count += 1
+    assert count >= 10
+    assert len(list(short_answers())) <= 20, "short enough to be read"
+
+
+def test_the_papers_scale_wins_where_it_exists():
+    """A smaller scale answers only where its best method was not run at a larger, in this line of the table."""
+    for _, answers in short_answers():
+        scales = [next(scale for scale in ROUNDS if each[4].startswith(scale.replace("/", "-"))) for each in answers]
+        assert scales == sorted(scales, key=list(ROUNDS).index)
+        run: list[tuple[str, str, set[str]]] = []
+        for scale, (dataset, _, _, _, anchor, _) in zip(scales, answers, strict=True):
+            larger = {kind for own, data, kinds in run if own != scale and data == dataset for kind in kinds}
+            assert family(ranked(anchor)[0]) not in larger
+            run.append((scale, dataset, {family(name) for name, _, _ in rows(anchor)}))
+
+
+def test_costs_are_those_that_were_declared_and_measured():
+    table = PAGE.split("## What each costs")[1].split("\n## ")[0]
+    race = json.loads((DOCS / "measured" / "race.json").read_text())["rebafl_to_fedavg"]
+    seconds = f"{race['ratio']:.2f} ({race['spread'][0]:.2f} to {race['spread'][1]:.2f})"
+    lines = {re.match(rf"\| {NAME}", line)[1]: line for line in table.splitlines() if line.startswith("| [")}
+    assert f" | {seconds} | " in lines["rebafl"]
+    assert all("not measured" in line for name, line in lines.items() if name != "rebafl")
+    for name, line in lines.items():
+        assert KINDS[name].costs.state in line
+        assert KINDS[name].costs.compute in line
+    assert "no protection but secure aggregation covers means and scatter" in lines["fedtrack"]
+
+
+def test_a_page_is_made_of_whatever_there_is():
+    """New conditions and methods come in by themselves; none at all is a page, too."""
+    assert "## At the quick scale" in generated(Measured(()))
+    few = condition(
+        entry("fednova", 70.0, 71.0), entry("fedavg", 60.0, 60.0), skew="iid", holds="all classes", share=1.0
+    )
+    alone = condition(entry("fedavg", 60.0), skew="file", holds="as a file says", classes=None, share=None, held=None)
+    other = condition(entry("fedtrack", 60.0), entry("rebafl", 50.0), dataset="svhn")
+    text = generated(Measured((few, alone, other)))
+    assert "| [fedtrack](algorithms/fedtrack.md) | none | length, means, scatter | not run beside FedAvg |" in text
+    answer = "*fashion-mnist, 20 clients:* **fednova** [+10.5 ± 0.5, clear, 2 seeds](#paper-1)"
+    assert f"| all classes | 100% there, anew each round | {answer} |" in text
+    assert "There is nothing to compare yet." in text
