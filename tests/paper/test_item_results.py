@@ -17,7 +17,7 @@ def test_a_method_of_ours_is_shown_marked_and_no_claim_counts_it(tmp_path):
     found = {("a", "one"): {0: made([80.0])}, ("b", "one"): {0: made([70.0])}, ("mine", "one"): {0: made([99.0])}}
     ours = shown(WITH_OURS, found, tmp_path)
     assert [row.name for row in ours.rows("one")] == ["a", "b", "mine (ours)"]
-    assert ours.verdicts()[0].decision == "held"
+    assert ours.readings[0].decision == "held"
     every = replace(CLAIM, pairs=(("every @ one", "every @ two"),))
     compared = read_claim(replace(ITEM, ours=("mine",)), every, lambda method, condition: {0: made([1.0])})
     assert "mine" not in compared.first.evidence

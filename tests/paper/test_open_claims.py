@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rebafl.paper.item_results import ItemResults
 from rebafl.paper.items import Cell, Claim, cells, find_item, find_scale, item_names
 from rebafl.paper.open_claims import OpenClaim, open_claims, plan
@@ -12,6 +14,11 @@ from support.paths import RESULTS
 
 PAPER = find_scale("paper")
 SETTINGS = make_settings({"dataset": "fashion-mini"})
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return [ItemResults(find_item(name), PAPER, RESULTS) for name in item_names()]
 
 
 def cell(name):
@@ -49,9 +56,8 @@ def test_each_cell_is_run_once_and_names_all_claims_that_it_serves():
     ]
 
 
-def test_the_greedy_rule_by_another_way_of_counting():
+def test_the_greedy_rule_by_another_way_of_counting(shown):
     """Of the committed results, with made-up costs: each stretch that ends a claim is the cheapest next one."""
-    shown = [ItemResults(find_item(name), PAPER, RESULTS) for name in item_names()]
     claims = open_claims(shown, 0)
     costs = {key: 1.0 + sum(map(ord, key)) % 97 for claim in claims for key in claim.needs}
     steps = [step.cell.key for step in plan(claims, lambda cell: costs[cell.key])]
@@ -65,12 +71,11 @@ def test_the_greedy_rule_by_another_way_of_counting():
         have |= new
 
 
-def test_what_is_open_is_what_the_verdicts_leave_open():
-    shown = [ItemResults(find_item(name), PAPER, RESULTS) for name in item_names()]
+def test_what_is_open_is_what_the_verdicts_leave_open(shown):
     undecided = {
         f"{items.item.name}.{number}"
         for items in shown
-        for number, reading in enumerate(items.verdicts(), 1)
+        for number, reading in enumerate(items.readings, 1)
         if reading.decision in OPEN and reading.claim.measure != "race"
     }
     found = open_claims(shown, 0)

@@ -88,7 +88,7 @@ def show_item(
         )
     for condition, (header, rows) in tables(shown, always_printed=True):
         show_table(header, rows, condition)
-    for reading in shown.verdicts():
+    for reading in shown.readings:
         out.print(Text(f"{reading.decision}: {reading.claim.text}"), soft_wrap=True)
         for line in compared(reading):
             out.print(Text(f"  {line}"), soft_wrap=True)

@@ -113,8 +113,9 @@ class ItemResults:
             if methods
         )
 
-    def verdicts(self) -> list[Reading]:
-        """On the item's claims, in their order."""
+    @cached_property
+    def readings(self) -> list[Reading]:
+        """Of the item's claims, in their order: what was decided of each."""
         return [
             read_race(claim, self.race) if claim.measure == RACE else read_claim(self.item, claim, self.lookup)
             for claim in self.item.claims

@@ -152,9 +152,10 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 def cells(item: Item, scale: Scale, seeds: Sequence[int] = (0,), ours: bool = False) -> list[Cell]:
     """All runs of an item, in the order of its conditions; of methods that are not the paper's only with `ours`."""
     return [
-        Cell(method, condition, scale.name, replace(_settings(scale, words, method), seed=seed))
+        Cell(method, condition, scale.name, replace(settings, seed=seed))
         for condition, words in item.conditions.items()
         for method in (item.shown_methods if ours else item.methods)
+        for settings in [_settings(scale, words, method)]
         for seed in seeds
     ]
 

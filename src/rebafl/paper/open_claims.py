@@ -39,7 +39,7 @@ def open_claims(shown: Sequence[ItemResults], seed: int) -> list[OpenClaim]:
     return [
         OpenClaim(f"{items.item.name}.{number}", reading.claim, needs)
         for items in shown
-        for number, reading in enumerate(items.verdicts(), 1)
+        for number, reading in enumerate(items.readings, 1)
         if reading.decision in OPEN and reading.claim.measure != RACE and (needs := _needs(items, reading.claim, seed))
     ]
 
@@ -60,14 +60,14 @@ def _needs(items: ItemResults, claim: Claim, seed: int) -> dict[str, Cell]:
 def plan(claims: Sequence[OpenClaim], seconds: Callable[[Cell], float]) -> list[Step]:
     """The order in which to run what the claims need, by the rule above."""
     planned: dict[str, Cell] = {}
-    left = list(claims)
+    left, costs = list(claims), {key: seconds(cell) for claim in claims for key, cell in claim.needs.items()}
 
     def cost(claim: OpenClaim) -> float:
-        return sum(seconds(cell) for key, cell in claim.needs.items() if key not in planned)
+        return sum(costs[key] for key in claim.needs if key not in planned)
 
     while left:
         cheapest = min(left, key=cost)
         left.remove(cheapest)
-        for key, cell in sorted(cheapest.needs.items(), key=lambda need: seconds(need[1])):
-            planned.setdefault(key, cell)
+        for key in sorted(cheapest.needs, key=lambda key: costs[key]):
+            planned.setdefault(key, cheapest.needs[key])
     return [Step(cell, [claim for claim in claims if key in claim.needs]) for key, cell in planned.items()]

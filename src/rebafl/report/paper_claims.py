@@ -74,7 +74,7 @@ def _by_measure(reading: Reading) -> str:
 def claims_of_item(paper: ItemResults, quick: ItemResults) -> str:
     """Every claim with all that was compared for it."""
     parts = []
-    for number, (reading, smaller) in enumerate(zip(paper.verdicts(), quick.verdicts(), strict=True), 1):
+    for number, (reading, smaller) in enumerate(zip(paper.readings, quick.readings, strict=True), 1):
         lines = compared(reading)
         if reading.decision in OPEN:
             lines += [f"quick, {line}" for line in compared(smaller)]

@@ -72,7 +72,7 @@ class Page:
         return [self.shown[name, scale] for name in item_names()]
 
     def readings(self, scale: str) -> dict[str, Sequence[Reading]]:
-        return {shown.item.name: shown.verdicts() for shown in self.at(scale)}
+        return {shown.item.name: shown.readings for shown in self.at(scale)}
 
     @property
     def smaller(self) -> str:
@@ -131,7 +131,7 @@ class Page:
         )
         if paper.results and item.findings:
             parts.append("What was found about differences:\n\n" + "".join(f"- {text}\n" for text in item.findings))
-        answered = not item.claims or any(reading.decision not in OPEN for reading in paper.verdicts())
+        answered = not item.claims or any(reading.decision not in OPEN for reading in paper.readings)
         if quick.results and paper.results and answered:
             parts.append(folded(f"<code>{name}</code> at the quick scale", _tables(quick)))
         elif quick.results:
