@@ -121,9 +121,11 @@ def test_every_result_that_counts_is_linked_and_no_other():
         files = {path.name for path in (RESULTS / scale).glob("*.json") if stored(scale, path.name)["rounds"] >= rounds}
         shown = {file for own, file in linked if own == scale}
         assert shown <= files
-        for file in files - shown:  # settings tried on test images, or the other reading of dropout
+        for file in files - shown:  # settings tried on test images, the other reading of dropout
             settings = stored(scale, file)["settings"]
-            usual = KINDS[settings["algorithm"]["kind"]]()
+            if (kind := settings["algorithm"]["kind"]) not in KINDS:
+                continue  # own code, which is not there for others
+            usual = KINDS[kind]()
             own = {key: value for key, value in settings["algorithm"].items() if key != "kind"}
             assert settings["dropout"] == "lost" or any(getattr(usual, key) != value for key, value in own.items()), (
                 file
@@ -144,7 +146,7 @@ def test_cells_of_a_section_differ_in_method_and_seed_only(anchor):
             same.add(
                 (
                     scale,
-                    json.dumps({key: settings[key] for key in parts}, sort_keys=True).replace(', "hidden": [128]', ""),
+                    json.dumps({key: settings[key] for key in parts}, sort_keys=True),
                 )
             )
     assert len({scale for scale, _ in same}) == 1
