@@ -72,7 +72,7 @@ def _answers(sections: Sequence[Section]) -> Iterator[str]:
         here = [section for section in sections if section.condition.scale == scale]
         for section in here:
             if section.verdict and (section.condition.setting.dataset, section.verdict.best.kind) not in run:
-                yield f"{_where(section)} {_answer(section, section.verdict)}"
+                yield _answer(section, section.verdict)
         run |= {
             (section.condition.setting.dataset, entry.kind) for section in here for entry in section.condition.entries
         }
@@ -83,14 +83,15 @@ def _where(section: Section) -> str:
     setting, scale = section.condition.setting, section.condition.scale
     held = [] if setting.held == 1 else [f"the same for {setting.held:.3g} rounds"]
     small = [] if scale == "paper" else [TITLES[scale].removeprefix("the ")]
-    return f"*{', '.join([setting.dataset, f'{setting.clients} clients', *held, *small])}:*"
+    return ", ".join([setting.dataset, f"{setting.clients} clients", *held, *small])
 
 
 def _answer(section: Section, verdict: Verdict) -> str:
     lead = verdict.leads[0]
     sure = lead.sure if lead.close else f"{lead}, {lead.sure}"
     stateless = f"; no state: {_level(section.stateless)}" if section.stateless else ""
-    return f"**{_level(verdict)}** [{sure}](#{section.anchor}){stateless}"
+    of = f"of {1 + len({lead.over.kind for lead in verdict.leads})} methods"
+    return f"**{_level(verdict)}** [{sure}, {of}](#{section.anchor}) (*{_where(section)}*){stateless}"
 
 
 def _level(verdict: Verdict) -> str:
