@@ -17,7 +17,9 @@ from rebafl.report.speed import performance
 
 DOCS = ROOT / "docs"
 
-measured = [json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "scale", "memory")]
+measured = [
+    json.loads((DOCS / "measured" / f"{name}.json").read_text()) for name in ("race", "methods", "scale", "memory")
+]
 
 chaos = chaos_table(json.loads((DOCS / "measured" / "chaos.json").read_text()))
 
@@ -29,7 +31,7 @@ if wrong := problems(sources, order):
 
 own = {"performance.md": performance(*measured), "federation.md": chaos, "architecture.md": table(sources, order)}
 own["beyond.md"] = beyond.tables()
-known = collect(ROOT / "results", DOCS / "measured" / "race.json")
+known = collect(ROOT / "results", DOCS / "measured" / "methods.json")
 SHIPPED.write_text(as_json(known))
 own["which-method.md"] = which_method.page(known)
 for name, text in {**pages(), **own}.items():

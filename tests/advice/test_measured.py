@@ -11,7 +11,7 @@ from rebafl.base.errors import UserError
 from support.advice import keep
 from support.paths import DOCS, RESULTS
 
-RACE = DOCS / "measured" / "race.json"
+BENCH = DOCS / "measured" / "methods.json"
 FLAT = [60.0] * 20
 WORDS = "dataset=fashion-mini rounds=20"
 
@@ -21,12 +21,12 @@ def names(folder):
 
 
 def test_what_is_shipped_is_what_the_result_files_give():
-    assert SHIPPED.read_text() == as_json(collect(RESULTS, RACE)), "run tools/make_docs.py"
+    assert SHIPPED.read_text() == as_json(collect(RESULTS, BENCH)), "run tools/make_docs.py"
     assert len(SHIPPED.read_bytes()) < 100_000
 
 
 def test_what_is_shipped_is_read_back_whole():
-    assert shipped() == collect(RESULTS, RACE)
+    assert shipped() == collect(RESULTS, BENCH)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"seconds": {}, "conditions": [{"scale": "paper"}]}'])
@@ -38,7 +38,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path, text):
 
 def test_the_numbers_of_a_run(tmp_path):
     path = keep(tmp_path, "quick", f"{WORDS} algorithm=feddyn seed=3", [0.0] * 10 + [50.0, 54.0] * 5, cloud=[40.0] * 20)
-    (condition,) = collect(tmp_path, RACE).conditions
+    (condition,) = collect(tmp_path, BENCH).conditions
     (entry,) = condition.entries
     assert entry.cells == {3: (path.stem, 52.0, 4.0, 40.0)}
     assert (entry.up, entry.down) == (1000, 500)
@@ -49,7 +49,7 @@ def test_only_runs_that_differ_in_nothing_else_are_compared(tmp_path):
         for method in ("fedavg", "rebafl"):
             keep(tmp_path, "quick", f"{WORDS} {words} algorithm={method}", FLAT)
             keep(tmp_path, "quick", f"{WORDS} {words} algorithm={method} seed=1", FLAT)
-    conditions = collect(tmp_path, RACE).conditions
+    conditions = collect(tmp_path, BENCH).conditions
     assert len(conditions) == 5
     assert all({*e.cells} == {0, 1} for c in conditions for e in c.entries)
     assert all([e.name for e in c.entries] == ["fedavg", "rebafl"] for c in conditions)
@@ -70,7 +70,7 @@ def test_tuning_and_unfinished_runs_do_not_count(tmp_path):
 
 def test_of_longer_runs_as_many_rounds_count_as_the_scale_has(tmp_path):
     keep(tmp_path, "quick", f"{WORDS} algorithm=fedavg", FLAT + [90.0] * 20)
-    (condition,) = collect(tmp_path, RACE).conditions
+    (condition,) = collect(tmp_path, BENCH).conditions
     assert condition.entries[0].cells[0].accuracy == 60.0
 
 
@@ -104,7 +104,7 @@ def test_partitions_and_traces_from_files_are_conditions_of_their_own(tmp_path):
         tmp_path, "quick", f"{WORDS} algorithm=fedavg partition=file partition.path=no.json partition.clients=20", FLAT
     )
     keep(tmp_path, "quick", f"{WORDS} algorithm=fedavg participation=trace participation.path=no.csv", FLAT)
-    found = [condition.setting for condition in collect(tmp_path, RACE).conditions]
+    found = [condition.setting for condition in collect(tmp_path, BENCH).conditions]
     assert sorted((setting.classes, setting.share) for setting in found if setting.share is None) == [(2.0, None)]
     assert [setting.share for setting in found if setting.classes is None] == [0.5]
 
@@ -115,7 +115,7 @@ def test_the_name_of_a_method_with_defaults_is_its_kind(kind):
 
 
 def test_seconds_are_those_of_rounds_in_turn(tmp_path):
-    race = tmp_path / "race.json"
-    race.write_text(json.dumps({"rebafl_to_fedavg": {"ratio": 1.2, "spread": [1.1, 1.3]}, "other": 1}))
-    assert collect(tmp_path, race).seconds == {"rebafl": (1.2, 1.1, 1.3)}
+    bench = tmp_path / "methods.json"
+    bench.write_text(json.dumps({"to_fedavg": {"rebafl": {"ratio": 1.204, "spread": [1.1, 1.3]}}, "other": 1}))
+    assert collect(tmp_path, bench).seconds == {"rebafl": (1.2, 1.1, 1.3)}
     assert collect(tmp_path, tmp_path / "none").seconds == {}

@@ -95,7 +95,7 @@ def name_of(algorithm: Plain) -> str:
     return f"{kind}[{','.join(own)}]" if own else str(kind)
 
 
-def collect(folder: Path, race: Path) -> Measured:
+def collect(folder: Path, bench: Path) -> Measured:
     """From result files, and from the benchmark in which methods took turns."""
     found = [(scale, result, path) for scale in ROUNDS for result, path in _results(folder, scale)]
     found.sort(key=lambda each: each[1].settings["dropout"] == "lost")  # the same again, but not what people look for
@@ -115,7 +115,7 @@ def collect(folder: Path, race: Path) -> Measured:
             entries = sorted((*condition.entries, entry), key=lambda each: each.name)
             conditions[key] = Condition(scale, condition.setting, tuple(entries))
         entry.cells.setdefault(result.seed, _cell(path.stem, result))
-    return Measured(tuple(sorted(conditions.values(), key=order)), _seconds(race))
+    return Measured(tuple(sorted(conditions.values(), key=order)), _seconds(bench))
 
 
 def _results(folder: Path, scale: str) -> Iterator[tuple[Result, Path]]:
@@ -140,10 +140,12 @@ def order(condition: Condition) -> tuple[Any, ...]:
     return (list(ROUNDS).index(condition.scale), skew, there, len(setting.other), setting.dataset, str(setting))
 
 
-def _seconds(race: Path) -> dict[str, tuple[float, float, float]]:
-    measured = json.loads(race.read_text(encoding="utf-8")) if race.exists() else {}
-    pairs = {key.removesuffix("_to_fedavg"): value for key, value in measured.items() if key.endswith("_to_fedavg")}
-    return {name: (value["ratio"], *value["spread"]) for name, value in pairs.items()}
+def _seconds(bench: Path) -> dict[str, tuple[float, float, float]]:
+    """What `rebafl bench --methods` wrote; nothing if it was not run."""
+    ratios = json.loads(bench.read_text(encoding="utf-8"))["to_fedavg"] if bench.exists() else {}
+    return {
+        name: (round(found["ratio"], 2), *(round(end, 2) for end in found["spread"])) for name, found in ratios.items()
+    }
 
 
 def as_json(measured: Measured) -> str:

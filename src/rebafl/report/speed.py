@@ -134,15 +134,24 @@ def _range(pair: Sequence[float], style: str) -> str:
     return f"{low:{style}} to {high:{style}}"
 
 
-def performance(race: Mapping[str, Any], scale: Mapping[str, Any], memory: Mapping[str, Any]) -> str:
+def performance(
+    race: Mapping[str, Any], methods: Mapping[str, Any], scale: Mapping[str, Any], memory: Mapping[str, Any]
+) -> str:
     """The measured part of docs/performance.md."""
-    texts = [markdown_table(*table) for measured in (race, scale, memory) for table in tables(measured)]
-    names = ("the race", "what else was to be reached", "training alone", "registered clients", "memory")
+    texts = [markdown_table(*table) for measured in (race, methods, scale, memory) for table in tables(measured)]
+    names = (
+        "the race",
+        "what else was to be reached",
+        "training alone",
+        f"each method beside FedAvg, rounds in turn ({len(methods['seconds']['fedavg'])} of each)",
+        "registered clients",
+        "memory",
+    )
     return "\n\n".join(
         [
             f"Measured on {_machine(race['machine'])}; {race['repeats']} repeats of "
             f"{race['workload']['rounds']} rounds each, the first of which is not counted.",
-            *(f"{name.capitalize()}:\n\n{text}" for name, text in zip(names, texts, strict=True)),
+            *(f"{name[0].upper()}{name[1:]}:\n\n{text}" for name, text in zip(names, texts, strict=True)),
         ]
     )
 
