@@ -45,6 +45,10 @@ def test_nothing_near(tmp_path):
 
 def test_what_cannot_be_told_is_said(tmp_path):
     assert "name a partition like yours" in advise("partition=natural")
+    (tmp_path / "trace.csv").write_text("client,round\n0,1\n")
+    assert "Nothing near" in advise(
+        "partition=natural", "participation=trace", f"participation.path={tmp_path}/trace.csv"
+    )
 
 
 def test_methods_that_are_ruled_out_are_named():

@@ -69,9 +69,8 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     excluded = {name: reason for name, reason in reasons.items() if reason}
     judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded))]
     known = sorted({near.condition.setting.dataset for near in judged})
-    found = [
-        near for name in known if mine.dataset in (name, *{mine.dataset} - {*known}) for near in _said(judged, name)
-    ]
+    datasets = [mine.dataset] if mine.dataset in known else known
+    found = [near for dataset in datasets for near in _said(judged, dataset)]
     near_ones = [near for near in found if near.is_near]
     found = near_ones or sorted(found, key=lambda near: near.steps)[:1]
     good = {entry.name for near in near_ones for entry in (*near.verdict.level, near.verdict.leads[0].over)}

@@ -24,6 +24,7 @@ TELLING = ("model", "training", "protect", "robust", "attack")
 """Settings that also matter; `training.batch` belongs to the scale."""
 SHIPPED = "rebafl:"  # how the name of a trace begins that comes with the package
 LOOKED_AT = 200  # rounds of a trace, or of own code, in which clients are counted
+ROUNDING = 0.001  # steps that are no difference
 LEAST_AWAY = 0.05  # a smaller share of clients that are away is counted as this
 
 
@@ -65,7 +66,8 @@ def setting_of(settings: Settings, observe: bool = False) -> Setting:
     known = KNOWN.get(settings.dataset)
     skew = settings.partition
     presence, delivery = _presence(settings.participation), _presence(settings.delivery)
-    if presence is None and (observe or getattr(settings.participation, "path", "").startswith(SHIPPED)):
+    with_package = getattr(settings.participation, "path", "").startswith(SHIPPED)
+    if presence is None and skew.clients and (observe or with_package):
         presence = observed(settings)
     share = presence[0] * delivery[0] if presence and delivery else None
     return Setting(
@@ -88,11 +90,9 @@ def _holds(partition: Partition, of: int) -> tuple[str, float | None]:
         case Even(classes=held):
             return f"{held} classes a client, all images dealt out evenly", float(held)
         case Clustered(classes=groups):
-            return f"groups of clients with {', '.join(map(str, groups))} classes", sum(groups) / len(groups)
+            return f"groups of clients with {', '.join(map(str, groups))} classes", fmean(groups)
         case Listed(classes=lists):
-            return f"{'/'.join(map(str, sorted({*map(len, lists)})))} classes a client, as listed", fmean(
-                map(len, lists)
-            )
+            return "classes as listed", fmean(map(len, lists))
         case Dirichlet(alpha=alpha):
             return f"Dirichlet {alpha:g}", (1 + of * alpha) / (1 + alpha)
         case Iid():
@@ -151,7 +151,7 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
     for part in TELLING:
         ours, own = (", ".join(_of(part, setting)) or f"{part} as usual" for setting in (measured, mine))
         parts.append((float(ours != own), ours, own))
-    yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps)
+    yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps > ROUNDING)
 
 
 def _of(part: str, setting: Setting) -> list[str]:

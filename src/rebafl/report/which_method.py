@@ -72,7 +72,7 @@ def _answers(sections: Sequence[Section]) -> Iterator[str]:
         here = [section for section in sections if section.condition.scale == scale]
         for section in here:
             if section.verdict and (section.condition.setting.dataset, section.verdict.best.kind) not in run:
-                yield f"{_where(section)} {_answer(section, section.verdict)}"
+                yield _answer(section, section.verdict)
         run |= {
             (section.condition.setting.dataset, entry.kind) for section in here for entry in section.condition.entries
         }
@@ -83,14 +83,15 @@ def _where(section: Section) -> str:
     setting, scale = section.condition.setting, section.condition.scale
     held = [] if setting.held == 1 else [f"the same for {setting.held:.3g} rounds"]
     small = [] if scale == "paper" else [TITLES[scale].removeprefix("the ")]
-    return f"*{', '.join([setting.dataset, f'{setting.clients} clients', *held, *small])}:*"
+    return ", ".join([setting.dataset, f"{setting.clients} clients", *held, *small])
 
 
 def _answer(section: Section, verdict: Verdict) -> str:
     lead = verdict.leads[0]
     sure = lead.sure if lead.close else f"{lead}, {lead.sure}"
     stateless = f"; no state: {_level(section.stateless)}" if section.stateless else ""
-    return f"**{_level(verdict)}** [{sure}](#{section.anchor}){stateless}"
+    of = f"of {1 + len({lead.over.kind for lead in verdict.leads})} methods"
+    return f"**{_level(verdict)}** [{sure}, {of}](#{section.anchor}) (*{_where(section)}*){stateless}"
 
 
 def _level(verdict: Verdict) -> str:
@@ -134,8 +135,11 @@ def costs(measured: Measured) -> str:
 
 
 def _bytes(measured: Measured, kind: str) -> str:
-    """Beside FedAvg's, of the same model: in all conditions of a data set a client uploads as much."""
-    up = {(c.setting.dataset, entry.kind): entry.up for c in measured.conditions for entry in c.entries}
-    ratios = [size / up[dataset, "fedavg"] for (dataset, name), size in up.items() if name == kind]
-    low, high = (f"{edge(ratios):.2f}" for edge in (min, max))
-    return low if low == high else f"{low} to {high}"
+    """Beside FedAvg's with the same data set and model, wherever that was run."""
+    up: dict[tuple[str, str], dict[str, int]] = {}
+    for condition in measured.conditions:
+        same = up.setdefault((condition.setting.dataset, condition.setting.other.get("model.kind", "")), {})
+        same.update({entry.kind: entry.up for entry in condition.entries})
+    ratios = [sizes[kind] / sizes["fedavg"] for sizes in up.values() if {kind, "fedavg"} <= sizes.keys()]
+    edges = sorted({f"{edge(ratios):.2f}" for edge in (min, max)}) if ratios else ["not run beside FedAvg"]
+    return " to ".join(edges)
