@@ -13,14 +13,14 @@ from .readings import TABLE_MEASURES
 
 @dataclass(frozen=True)
 class Gap:
-    """A cell, and by each measure how many points ours is above the paper's number; `model`: if not the usual one."""
+    """A cell, and by each measure how many points ours is above the number that the paper prints."""
 
     method: str
     place: str  # item and condition
     theirs: float
     by_measure: Mapping[str, float]
     seeds: int
-    by_cloud: bool = False
+    by_cloud: bool = False  # of the cloud model, not of the one that counts
 
     @property
     def name(self) -> str:

@@ -101,6 +101,7 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
     if not cells:
         return "No cell was run yet that the paper prints a number for.\n"
     nearer = sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
+    share = f"all {len(cells)}" if nearer == len(cells) else f"{nearer} of the {len(cells)}"
     others = [gap for gap in every if gap not in cells]
     header = ("our number", "mean gap", "largest gap", "where", "second largest")
     summary = markdown_table(header, [_summary(measure, cells) for measure in TABLE_MEASURES])
@@ -111,7 +112,7 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
     table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds"), rows)
     by_clients = "; ".join(f"{gap.name} {gap.by_measure['second_half']:+.2f}" for gap in others)
     return (
-        f"The paper does not say of which round its tables are. In {nearer} of the {len(cells)} cells that were run at "
+        f"The paper does not say of which round its tables are. In {share} cells that were run at "
         "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
         "number than the best round. Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
         f"{summary}\n\n"

@@ -150,8 +150,9 @@ def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     for axes in grid:
         handles, labels = axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
-    columns = int(figure.get_figwidth() // 1.6)  # inches that a name takes
-    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=min(5, columns), frameon=False)
+    inches = 0.8 + 0.075 * max(map(len, known), default=0)  # that the longest name takes
+    columns = max(1, min(5, int(figure.get_figwidth() // inches)))
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _curves(shown: ItemResults, name: str = "accuracy") -> Figure:
@@ -270,9 +271,10 @@ def _lines(shown: ItemResults) -> Figure:
             points.setdefault(row.name, {})[x] = _spread(row)
             own = row.name in shown.item.shown_methods  # else it is another model of the same run: the same, thinner
             styles[row.name] = look(row.method, shown.item.shown_methods.index(row.method)) | ({} if own else THIN)
-    for name, by_place in points.items():
+    for number, (name, by_place) in enumerate(points.items()):
         means, stds = zip(*by_place.values(), strict=True)
-        axes.errorbar(list(by_place), means, yerr=stds if any(stds) else None, capsize=3, label=name, **styles[name])
+        places = [place + 0.04 * (number - len(points) // 2) for place in by_place]  # error bars stand side by side
+        axes.errorbar(places, means, yerr=stds if any(stds) else None, capsize=3, label=name, **styles[name])
     axes.set_xticks(range(len(conditions)), conditions)
     axes.set_ylabel("test accuracy (%), second half")
     axes.grid(alpha=0.25)

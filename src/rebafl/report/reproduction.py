@@ -30,7 +30,8 @@ How verdicts are made:
 - A claim on a table's numbers is judged by the mean over the second half of the rounds *and* by the best round. It
   **held** or **did not hold** if both say so, it *depends* if they differ, and it is open (*partly run*, *not run*)
   while one of them is. Other claims have one measure.
-- The number is the narrowest difference that decides; by the second half, where there are two measures.
+- The number is the narrowest difference that decides; by the second half, where there are two measures. Over several
+  seeds, ± is its standard error.
 - A difference counts from half a point on (or as the claim says) and, over several seeds, if it is larger than its
   standard error. One clear opposite is enough for *did not hold*; all that is compared must be there for *held*.
 - FedDyn counts by the mean of its clients' models; what its cloud model would decide otherwise is said.
