@@ -82,18 +82,23 @@ def run(
         raise UserError("Which items should be run? Name some of `rebafl paper list`, or all, or give --open-claims.")
     chosen = cells_of(find_items(names), find_scale(scale or QUICK), chosen_seeds, only or (), where or ())
     chosen = [cell.with_rounds(rounds) if rounds else cell for cell in chosen]
-    left = missing(chosen, results)
+    _run_named(chosen, listing, runs, f"rebafl paper show {names[0]} --scale {scale or QUICK}")
+
+
+def _run_named(chosen: Sequence[Cell], listing: bool, runs: Runs, see: str) -> None:
+    """Those of the chosen cells that are missing, in their order."""
+    left = missing(chosen, runs.results)
     if not left:
-        say(f"All is finished: {len({cell.key for cell in chosen})} cells in {results}.")
+        say(f"All is finished: {len({cell.key for cell in chosen})} cells in {runs.results}.")
         return
-    forecasts = _forecasts(left, work)
+    forecasts = _forecasts(left, runs.work)
     if listing:
         show_table(("", "cell", "about"), _numbered(left, forecasts))
     say(f"{len(left)} cells to run, about {in_words(seconds_left(forecasts.values()))} at the speed just measured.")
     if not listing:
         for number, cell in enumerate(left, 1):
             runs.run(cell, number, len(left), forecasts)
-        say(f"Finished: {len(left)} cells in {results}. See: rebafl paper show {names[0]} --scale {scale or QUICK}")
+        say(f"Finished: {len(left)} cells in {runs.results}. See: {see}")
 
 
 def _check_open_claims(
