@@ -386,7 +386,7 @@ def test_a_hook_that_is_misspelt_is_refused(own):
         "algorithm: decay:Mine defines agregate(), which nothing calls; did you mean aggregate()? "
         "If it is a helper of your own, call it _agregate."
     )
-    for helper in ("_agregate", "gram_matrix"):
+    for helper in ("_agregate", "gram_matrix", "evaluate", "shared_mean"):
         own("decay", source.format(helper))
         assert make_settings({"algorithm": "decay:Mine"}).algorithm.name == "mine"
 

@@ -12,10 +12,9 @@ What is run is in tools/beyond.toml. Each run is resumable, and what is kept of 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
@@ -38,7 +37,7 @@ PLAN: dict[str, Any] = dict(read_toml(HERE / "beyond.toml"))
 HELD_OUT, SEED = 5_000, 12_345
 PARTS: dict[str, Any] = PLAN["parts"]
 TUNING, TESTED, OTHERS = "beyond/tuning", "beyond/report", "beyond/others"
-NOTHING = "–"
+NOTHING, FEDDYN, CLOUD = "–", "FedDyn", "FedDyn, cloud model"
 OURS, RIVALS = "FedTrack", ("ReBaFL, μ 5", "FedDyn, α 0.1")
 
 
@@ -109,43 +108,88 @@ def tables() -> str:
 
 def paper_table() -> str:
     """Methods by conditions at 200 rounds and 1000 images a client, as the paper sets them."""
-    found = {
-        (method, condition): list(ItemResults(find_item(item), find_scale(PAPER), RESULTS).lookup(method, at).values())
-        for condition, (item, at) in PLAN["paper"]["conditions"].items()
-        for method in PLAN["paper"]["methods"]
-    }
-    return grid(found, PLAN["paper"]["conditions"], PLAN["paper"]["methods"])
+    found, methods = dict[tuple[str, str], list[Result]](), PLAN["paper"]["methods"]
+    for condition, (item, at) in PLAN["paper"]["conditions"].items():
+        results = ItemResults(find_item(item), find_scale(PAPER), RESULTS)
+        found |= {(method, condition): list(results.lookup(method, at).values()) for method in methods}
+        clouds = [result.of_cloud_model for result in found[FEDDYN, condition]]
+        found[CLOUD, condition] = [cloud for cloud in clouds if cloud]
+    return grid(found, PLAN["paper"]["conditions"], [*methods, CLOUD])
+
+
+@dataclass(frozen=True)
+class Bar:
+    """FedTrack beside the better of its rivals under a condition, on the seeds that all of them have."""
+
+    condition: str
+    seeds: Sequence[int]
+    rival: str
+    leads: Sequence[float]
+    lacking: float | None
+    swing: tuple[float, float]
+    rounds: tuple[float, float]
+    worst: Sequence[float]
+
+    def row(self) -> list[str]:
+        share = f"{self.lead / self.lacking:.0%} of {self.lacking:.1f}" if self.lacking else NOTHING
+        error = f" ± {stdev(self.leads) / len(self.leads) ** 0.5:.1f}" if len(self.leads) > 1 else ""
+        return [
+            self.condition,
+            ", ".join(map(str, self.seeds)),
+            f"{self.lead:+.1f}{error}",
+            self.rival,
+            share,
+            " / ".join(f"{swing:.1f}" for swing in self.swing),
+            " / ".join(f"{rounds:.0f}" for rounds in self.rounds),
+            " / ".join(f"{recall:.0f}" for recall in self.worst),
+        ]
+
+    @property
+    def lead(self) -> float:
+        return fmean(self.leads)
 
 
 def bars() -> str:
-    """FedTrack beside the better of its rivals, by condition, on the seeds that all of them have."""
+    """All conditions as a table, and where what was to be reached was not."""
     header = ("condition", "seeds", "lead", "over", "share of the gap", "swing", "rounds", "worst class")
-    return markdown_table(header, list(filter(None, map(bar, PARTS["report"]["conditions"]))))
+    found = [bar for condition in PARTS["report"]["conditions"] if (bar := bar_of(condition))]
+    lines = [
+        missed("A lead of at least 3 points", found, {b.condition: f"{b.lead:+.1f}" for b in found if b.lead < 3}),
+        missed("No more swing than ReBaFL's", found, {b.condition: "" for b in found if b.swing[0] > b.swing[1]}),
+        missed(
+            "At most half of ReBaFL's rounds", found, {b.condition: "" for b in found if 2 * b.rounds[0] > b.rounds[1]}
+        ),
+    ]
+    return markdown_table(header, [bar.row() for bar in found]) + "\n\n" + "\n".join(lines)
 
 
-def bar(condition: str) -> list[str]:
-    """One row of `bars`; empty where something is missing."""
+def missed(goal: str, found: Sequence[Bar], where: Mapping[str, str]) -> str:
+    places = "; ".join(f"{condition} ({number})" if number else condition for condition, number in where.items())
+    reached = f"- {goal}: in {len(found) - len(where)} of {len(found)} conditions"
+    return f"{reached}; not in: {places}." if where else f"{reached}."
+
+
+def bar_of(condition: str) -> Bar | None:
+    """None where a method is missing."""
     found = {method: by_seed(condition, method) for method in (OURS, *RIVALS)}
     seeds = sorted(set.intersection(*(set(results) for results in found.values())))
     if not seeds:
-        return []
+        return None
     runs = {method: [results[seed] for seed in seeds] for method, results in found.items()}
-    means = {method: mean_of(own, "second_half") for method, own in runs.items()}
-    rival = max(RIVALS, key=lambda method: means[method])
+    rival = max(RIVALS, key=lambda method: mean_of(runs[method], "second_half"))
     ours, rebafl = runs[OURS], runs[RIVALS[0]]
     scores = [[result.measure("second_half") for result in runs[method]] for method in (OURS, rival)]
-    leads = [us - them for us, them in zip(*scores, strict=True)]
     top = ceiling(condition)
-    return [
+    return Bar(
         condition,
-        ", ".join(map(str, seeds)),
-        f"{fmean(leads):+.1f}" + (f" ± {stdev(leads) / len(leads) ** 0.5:.1f}" if len(leads) > 1 else ""),
+        seeds,
         rival,
-        f"{fmean(leads) / (top - means[rival]):.0%} of {top - means[rival]:.1f}" if top else "–",
-        f"{mean_of(ours, 'swing'):.1f} / {mean_of(rebafl, 'swing'):.1f}",
-        " / ".join(f"{fmean(map(rounds_to, own, rebafl)):.0f}" for own in (ours, rebafl)),
-        " / ".join(f"{mean_of(runs[method], WORST_RECALL):.0f}" for method in (OURS, *RIVALS)),
-    ]
+        [us - them for us, them in zip(*scores, strict=True)],
+        top - fmean(scores[1]) if top and top > fmean(scores[1]) else None,
+        (mean_of(ours, "swing"), mean_of(rebafl, "swing")),
+        (fmean(map(rounds_to, ours, rebafl)), fmean(map(rounds_to, rebafl, rebafl))),
+        [mean_of(runs[method], WORST_RECALL) for method in (OURS, *RIVALS)],
+    )
 
 
 def by_seed(condition: str, method: str, part: str = "report") -> dict[int, Result]:
@@ -171,12 +215,14 @@ def rounds_to(result: Result, rebafl: Result) -> float:
 
 
 def table(part: str) -> str:
-    """Methods by conditions: second half and swing, means over the seeds that are there."""
-    found = defaultdict[tuple[str, str], list[Result]](list)
-    for cell in cells(part):
-        if result := read(cell, RESULTS):
-            found[cell.method, cell.condition].append(result)
-    return grid(found, PARTS[part]["conditions"], PARTS[part]["methods"])
+    """Methods by conditions: second half and swing, means over the seeds that are there; of a part that compares
+    variants, the seeds that all of them have."""
+    conditions, methods = PARTS[part]["conditions"], PARTS[part]["methods"]
+    found = {(method, condition): by_seed(condition, method, part) for condition in conditions for method in methods}
+    if PARTS[part].get("paired"):
+        common = {c: set.intersection(*(set(found[method, c]) for method in methods)) for c in conditions}
+        found = {side: {seed: of[seed] for seed in sorted(common[side[1]])} for side, of in found.items()}
+    return grid({side: list(of.values()) for side, of in found.items()}, conditions, methods)
 
 
 def grid(found: Mapping[tuple[str, str], Sequence[Result]], conditions: Iterable[str], methods: Iterable[str]) -> str:

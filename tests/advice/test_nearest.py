@@ -74,6 +74,9 @@ def test_a_condition_with_nothing_to_compare_is_passed_over():
         (("dataset=mnist", "partition.clients=30"), True),
         (("dataset=mnist", "partition.clients=50"), False),
         (("partition=natural",), False),
+        (("attack=sign-flip",), False),
+        (("robust=median",), False),
+        (("training.lr=0.1",), True),
     ],
 )
 def test_nothing_near_is_said_plainly(words, near):

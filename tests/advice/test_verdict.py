@@ -98,3 +98,10 @@ def test_the_error_of_one_seed_is_not_known():
     assert Lead(entry("a", 1.0), entry("b", 0.0)).error == 0.0
     assert str(Lead(entry("a", 1.0), entry("b", 0.0))) == "+1.0"
     assert str(Lead(entry("a", 3.0, 1.0), entry("b", 0.0, 0.0))) == f"+2.0 ± {math.sqrt(2) / math.sqrt(2):.1f}"
+
+
+def test_a_method_with_many_settings_is_one_method():
+    """Two poor settings of FedDyn do not outvote its good one."""
+    feddyn = [entry("feddyn", 60.0), entry("feddyn[alpha=0.1]", 60.5), entry("feddyn[alpha=0.03]", 75.0)]
+    verdict = judge([*feddyn, entry("rebafl", 70.0)])
+    assert (verdict.best.name, verdict.leads[0].mean) == ("feddyn[alpha=0.03]", 5.0)

@@ -72,7 +72,16 @@ def test_json_has_the_same():
 
 
 @pytest.mark.parametrize(
-    "words", [["participation.p=3"], ["nonsense"], ["partition.clinets=3"], ["dataset=nowhere"], ["robust=x"], ["p"]]
+    "words",
+    [
+        ["participation.p=3"],
+        ["nonsense"],
+        ["partition.clinets=3"],
+        ["dataset=nowhere"],
+        ["robust=x"],
+        ["p"],
+        ["protect.secagg=true", "robust=median"],
+    ],
 )
 def test_bad_input_is_one_sentence(words):
     with pytest.raises(UserError) as error:

@@ -70,6 +70,8 @@ def test_the_commands(tmp_path, monkeypatch):
         (["run", "table1", "--only", "FedAwg"], "did you mean 'FedAvg'"),
         (["run", "table1", "--where", "cifar-10"], "--where: there is no 'cifar-10'"),
         (["run", "table1", "--seeds", "one"], "--seeds"),
+        (["run", "table1", "--seeds", "0,-1"], "--seeds: -1 is none"),
+        (["run", "--open-claims", "--seeds", str(2**63)], f"--seeds: {2**63} is none"),
         (["run", "table1", "--budget", "soon"], "--budget: 'soon' is no length of time"),
         (["show", "table1", "--results", "nowhere"], "Nothing of table1 is finished"),
         (["run"], "Which items should be run?"),

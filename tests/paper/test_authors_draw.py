@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from authors_draw import as_trace, classes_held, takes_part
+from rebafl.base.errors import UserError
 from rebafl.base.reading import located
 from rebafl.paper.items import cells, find_item, find_scale
 from rebafl.population.participation import Trace
@@ -64,3 +65,9 @@ def test_the_label_changes_with_the_content_of_a_shipped_trace(settings, tmp_pat
     (tmp_path / "other.csv").write_text("client,round\n0,1\n")
     monkeypatch.setattr("rebafl.runs.settings.located", lambda path: tmp_path / "other.csv")
     assert settings[0].digest != before
+
+
+@pytest.mark.parametrize("path", ["rebafl:../x.csv", "rebafl:/etc/hosts", "rebafl:", "rebafl:paper/../../x"])
+def test_only_files_of_the_package_come_with_it(path):
+    with pytest.raises(UserError, match="leads out of the package"):
+        located(path)

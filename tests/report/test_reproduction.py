@@ -68,11 +68,15 @@ def test_the_papers_own_numbers_are_judged_by_the_same_rules(tmp_path):
 
 
 def test_seconds_are_judged_by_the_benchmark(tmp_path):
-    for ratio, decision in ((1.1, "**held**"), (1.3, "**did not hold**")):
-        race = {"rebafl_to_fedavg": {"ratio": ratio, "spread": [1.0, 1.5]}}
+    """Too close if the limit, a fifth more, lies within the range."""
+    for low, high, decision in ((1.0, 1.15, "**held**"), (1.25, 1.5, "**did not hold**"), (1.1, 1.3, "too close")):
+        race = {"rebafl_to_fedavg": {"ratio": 1.12, "spread": [low, high]}}
         (row,) = [row for row in claims_in(Page(tmp_path, race).text()) if row[6] == "seconds"]
         assert row[2] == decision
-        assert row[3:5] == [f"**{ratio:.2f} (1.00 to 1.50)**", "rounds in turn: ReBaFL / FedAvg"]
+        assert [text.strip("*") for text in row[3:5]] == [
+            f"1.12 ({low:.2f} to {high:.2f})",
+            "rounds in turn: ReBaFL / FedAvg",
+        ]
 
 
 def test_the_quick_scale_is_folded_away_once_the_papers_has_answered(tmp_path):

@@ -133,8 +133,8 @@ def _cell(file: str, result: Result) -> Cell:
 
 
 def order(condition: Condition) -> tuple[Any, ...]:
-    setting = condition.setting
     """By scale, then by who holds what and who is there."""
+    setting = condition.setting
     skew = (list(PARTITIONS).index(setting.skew), setting.holds, setting.lost)
     there = ((setting.held or 0) > 1, -(setting.share or 0), setting.held or 0, setting.clients)
     return (list(ROUNDS).index(condition.scale), skew, there, len(setting.other), setting.dataset, str(setting))

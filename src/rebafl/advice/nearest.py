@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..base.errors import UserError
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
 from .measured import ROUNDS, Condition, Measured
@@ -67,6 +68,8 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     names = {entry.name: entry.algorithm for condition in measured.conditions for entry in competing(condition)}
     reasons = {name: ruled_out(algorithm, settings, no_state) for name, algorithm in sorted(names.items())}
     excluded = {name: reason for name, reason in reasons.items() if reason}
+    if names and len(excluded) == len(names):
+        raise UserError(f"No method that was measured can be run so: {next(iter(excluded.values())).rstrip('.')}.")
     judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded))]
     known = sorted({near.condition.setting.dataset for near in judged})
     datasets = [mine.dataset] if mine.dataset in known else known

@@ -22,6 +22,7 @@ from ..runs.settings import Settings, flatten, make_settings
 STANDS_FOR = {small: full for full, small in find_scale("quick").datasets.items()}
 TELLING = ("model", "training", "protect", "robust", "attack")
 """Settings that also matter; `training.batch` belongs to the scale."""
+NEVER_NEAR = 3.0  # steps to what was measured under another protection, defence or attack: more than is near
 SHIPPED = "rebafl:"  # how the name of a trace begins that comes with the package
 LOOKED_AT = 200  # rounds of a trace, or of own code, in which clients are counted
 ROUNDING = 0.001  # steps that are no difference
@@ -150,7 +151,8 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
     ]
     for part in TELLING:
         ours, own = (", ".join(_of(part, setting)) or f"{part} as usual" for setting in (measured, mine))
-        parts.append((float(ours != own), ours, own))
+        step = 1.0 if part in ("model", "training") else NEVER_NEAR
+        parts.append((step * (ours != own), ours, own))
     yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps > ROUNDING)
 
 

@@ -1,7 +1,7 @@
 """Which method was best under a condition, by how much, and how sure is that?
 
 Two methods are compared by their differences on the seeds that both have. A lead that is at most half a point, or at
-most its standard error, is too close; one seed is one seed. The best is the one that is ahead of most others.
+most its standard error, is too close; one seed is one seed. The best is the one that fewest other methods are ahead of.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from statistics import fmean, stdev
 
 from ..runs.paired import paired
@@ -93,8 +94,13 @@ def judge(entries: Sequence[Entry]) -> Verdict | None:
     ahead = {of.name: [lead for over in entries if _says(lead := Lead(of, over))] for of in entries}
     if not any(ahead.values()):
         return None
-    best = max(entries, key=lambda entry: (sum(lead.mean > 0 for lead in ahead[entry.name]), mean(entry)))
+    best = min(entries, key=lambda entry: (_beaten_by(ahead[entry.name]), -mean(entry)))
     return Verdict(best, tuple(sorted(ahead[best.name], key=lambda lead: lead.mean)))
+
+
+def _beaten_by(leads: Sequence[Lead]) -> float:
+    """How many other methods are ahead, with any of their settings; of what has no seed in common nobody knows."""
+    return len({lead.over.kind for lead in leads if lead.mean < 0}) if leads else inf
 
 
 def _says(lead: Lead) -> bool:

@@ -40,7 +40,7 @@ class FedTrack(Algorithm):
     eps: Annotated[float, Field(ge=0, le=1, description="smoothing of the prior in the local loss, as in ReBaFL")] = 0.1
     mu: Annotated[float, Field(ge=0, description="weight of ReBaFL's augmented features; 0: none")] = 0.0
     smooth: Annotated[bool, Field(description="step by the mean change over about one turn of all clients")] = True
-    speed: Annotated[float, Field(gt=0, le=5, description="length of a smoothed step, in mean changes")] = 4.0
+    speed: Annotated[float, Field(gt=0, le=5, description="longest smoothed step, in mean changes")] = 4.0
     readout: Annotated[bool, Field(description="the head that counts is read from the classes' statistics")] = True
 
     @property

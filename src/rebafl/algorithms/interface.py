@@ -209,7 +209,8 @@ OLD_HOOKS = {
 def _check_spelling(cls: type, name: str) -> None:
     """A hook under a slightly other name would never be called, and nothing would say so."""
     hooks = [hook for hook, value in vars(Algorithm).items() if callable(value) and not hook.startswith("_")]
-    if near := get_close_matches(name, hooks, n=1, cutoff=0.85):
+    near = get_close_matches(name, hooks, n=1, cutoff=0.85)
+    if near and not name.startswith(near[0]) and not near[0].startswith(name):  # `shared` is a name of its own
         raise UserError(
             f"{cls.__module__}:{cls.__qualname__} defines {name}(), which nothing calls; did you mean {near[0]}()? "
             f"If it is a helper of your own, call it _{name}."

@@ -8,6 +8,8 @@ import stat
 from pathlib import Path
 from typing import IO
 
+from .errors import UserError
+
 OF_THE_PACKAGE = "rebafl:"
 """What a path begins with, in settings, that leads to a file of this package: the same words on every machine."""
 
@@ -17,7 +19,13 @@ NOT_A_FILE = "it is a folder, a pipe or a device, not a file"
 def located(path: str) -> Path:
     """The file that a path in settings leads to; `rebafl:paper/a.csv` came with the package."""
     if path.startswith(OF_THE_PACKAGE):
-        return Path(__file__).parents[1] / path.removeprefix(OF_THE_PACKAGE)
+        inside = Path(path.removeprefix(OF_THE_PACKAGE))
+        if inside.is_absolute() or ".." in inside.parts or not inside.name:
+            raise UserError(
+                f"path {path!r} leads out of the package; {OF_THE_PACKAGE} is followed by a file that comes with it, "
+                f"such as {OF_THE_PACKAGE}paper/authors-participation.csv."
+            )
+        return Path(__file__).parents[1] / inside
     return Path(path)
 
 

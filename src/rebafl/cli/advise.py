@@ -14,7 +14,7 @@ from ..advice import nearest
 from ..advice.limits import keeps_state
 from ..advice.measured import SCALES, Measured, shipped
 from ..advice.nearest import Advice, Near
-from ..advice.verdict import Verdict
+from ..advice.verdict import Verdict, mean, swing
 from ..base.config import Plain
 from .terminal import AsJson, out
 from .words import Words, read_words
@@ -116,4 +116,14 @@ def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
         }
         for lead in verdict.leads
     ]
-    return {"best": verdict.best.name, "leads": leads, "cells": _files(verdict, scale)}
+    best = verdict.best
+    return {
+        "best": best.name,
+        "accuracy": round(mean(best), 4),
+        "swing": round(swing(best), 4),
+        "bytes_up": best.up,
+        "bytes_down": best.down,
+        "clients_keep": best.algorithm.costs.state,
+        "leads": leads,
+        "cells": _files(verdict, scale),
+    }

@@ -54,6 +54,10 @@ def bench(
     kinds = {"memory": memory, "scale": scale, "methods": methods}
     if sum(kinds.values()) > 1:
         raise UserError("--scale, --memory and --methods measure different things: give one of them at a time.")
+    if methods and only:
+        raise UserError(
+            "--only names contenders of the race; --methods measures all methods, so leave one of them out."
+        )
     name = next((kind for kind, asked in kinds.items() if asked), "race")
     with _steps() as on_step, tempfile.TemporaryDirectory(prefix="bench-", dir=target if memory else None) as folder:
         if memory:

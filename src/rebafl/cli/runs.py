@@ -101,7 +101,7 @@ def sweep(
     cells = grid(base, rest, folder)
     for cell in cells:
         check_name(cell.settings.dataset)
-    if fresh and (aside := set_all_aside(folder, [Record(cell.out) for cell in cells])):
+    if fresh and (aside := set_all_aside(folder)):
         say(f"What {folder} held is now in {aside}.")
     if not accept_changes:
         check_code(cells)

@@ -78,6 +78,10 @@ def parse_time(text: str) -> float:
 def parse_seeds(text: str) -> list[int]:
     """`0,1,2`."""
     try:
-        return [int(word) for word in text.split(",")]
+        seeds = [int(word) for word in text.split(",")]
     except ValueError:
         raise UserError(f"--seeds: {text!r} should be whole numbers such as 0,1,2.") from None
+    for seed in seeds:
+        if not 0 <= seed < 2**63:
+            raise UserError(f"--seeds: {seed} is none; seeds are whole numbers from 0 to 2^63 - 1.")
+    return seeds

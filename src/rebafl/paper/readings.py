@@ -2,8 +2,9 @@
 
 A claim on a table's numbers is judged by the mean over the second half and by the best round. Its verdict is what both
 decide; where they decide differently it *depends*, and while one of them is open the claim is partly run. Other claims
-have one measure, and its verdict. FedDyn is scored by the mean of its clients' models, as its own paper does; what its
-cloud model would decide, which the ReBaFL authors' code scores, is told where it is something else.
+have one measure, and its verdict. FedDyn is scored by the mean of its active clients' models, one of two that its
+authors' code records; what its cloud model would decide, which the ReBaFL authors' code scores, is told where it is
+something else.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
             if by_clients
             else ""
         )
-        + folded(f"All {len(cells)} cells", table)
+        + folded("Cell by cell; FedDyn by both of its models", table)
     )
 
 

@@ -116,8 +116,9 @@ class Page:
         rows = [(each.place, *_scores(each), f"{each.theirs:.2f}" if each.theirs is not None else "") for each in found]
         header = ("condition", "clients' mean", "cloud model", REFERENCE, "paper's FedDyn")
         return (
-            "## FedDyn's two models\n\nFedDyn sends its cloud model to clients, and its own paper scores the mean of "
-            "the clients' models; the code of ReBaFL's authors scores the cloud model. Mean over the second half, and "
+            "## FedDyn's two models\n\nFedDyn sends its cloud model to clients. Its own authors' code records means of "
+            "the clients' models, of which that of the active ones is scored here; the code of ReBaFL's authors scores "
+            "the cloud model. Mean over the second half, and "
             f"swing in brackets:\n\n{markdown_table(header, rows)}\n\n"
             f"![FedDyn's two models over rounds, at the paper's scale](figures/{TWO_MODELS}.png)\n"
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..advice.limits import competing, no_competitor, shared_in_words
 from ..advice.measured import ROUNDS, SCALES, Condition, Entry, Measured, order
-from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, swing
+from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, mean, swing
 from .markdown import markdown_table
 
 TITLES = {"paper": "the paper's scale", "beyond/report": "the 40-round scale", "quick": "the quick scale"}
@@ -104,7 +104,7 @@ def _section(section: Section) -> str:
     if section.stateless:
         said += f" **If clients keep no state:** {section.stateless.sentence(linked)}"
     header = ("method", "second half", "swing", "to the best", "seeds", "kB up", "kB down", "clients keep")
-    entries = sorted(condition.entries, key=lambda entry: -max(cell.accuracy for cell in entry.cells.values()))
+    entries = sorted(condition.entries, key=lambda entry: -mean(entry))
     rows = [_row(entry, verdict, condition.scale) for entry in entries]
     return f'<a id="{section.anchor}"></a>\n\n### {condition.setting}\n\n{said}\n\n{markdown_table(header, rows)}'
 

@@ -39,14 +39,16 @@ def check_same(record: Record, settings: Settings) -> None:
 
 def set_aside(record: Record) -> Path | None:
     """Move a run out of the way, so that another may begin in its directory; where it is now, if there was one."""
-    return set_all_aside(record.path, [record])
+    return _set_aside(record.path, [record]) if exists(record.path / CONFIG) else None
 
 
-def set_all_aside(folder: Path, records: Iterable[Record]) -> Path | None:
-    """Move a folder with these runs out of the way, unless one of them is in use; where it is now, if any was there."""
-    there = [record for record in records if exists(record.path / CONFIG)]
-    if not there:
-        return None
+def set_all_aside(folder: Path) -> Path | None:
+    """The same, of a folder of runs, none of which may be in use."""
+    there = [Record(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))]
+    return _set_aside(folder, there) if there else None
+
+
+def _set_aside(folder: Path, there: Iterable[Record]) -> Path:
     beside = (folder.with_name(f"{folder.name}-before-{number}") for number in count(1))
     with ExitStack() as stack:
         for record in there:
