@@ -8,8 +8,10 @@ from rebafl.advice.limits import no_competitor, ruled_out, shared_in_words
 from rebafl.advice.measured import Measured, algorithm_of, shipped
 from rebafl.advice.nearest import advise
 from rebafl.algorithms import KINDS
+from rebafl.base.config import parse_assignments, plain, read_toml
 from rebafl.base.errors import UserError
 from rebafl.runs.experiment import prepare
+from rebafl.runs.settings import make_settings
 from rebafl.runs.sweep import grid
 from support.advice import condition, entry, settings
 from support.toy import make_toy
@@ -73,7 +75,6 @@ def test_a_condition_with_nothing_to_compare_is_passed_over():
         (("participation=persistent", "participation.period=10"), False),
         (("dataset=mnist", "partition.clients=30"), True),
         (("dataset=mnist", "partition.clients=50"), False),
-        (("partition=natural",), False),
         (("attack=sign-flip",), False),
         (("robust=median",), False),
         (("training.lr=0.1",), True),
@@ -84,6 +85,12 @@ def test_nothing_near_is_said_plainly(words, near):
     assert advice.is_near is near
     (only,) = advice.found
     assert only.words.startswith("like yours" if not words else "near yours (" if near else "not near yours (")
+
+
+def test_who_holds_what_is_not_known_before_the_data_are_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
+    advice = advise(settings(*WORDS, "partition=natural"), WORDS, Measured((condition(*PLAIN),)))
+    assert (advice.setting.classes, advice.is_near, advice.refused) == (None, False, "")
 
 
 def test_nothing_at_all_is_measured():
@@ -105,6 +112,56 @@ def test_the_command_that_measures_it_is_one_that_runs(tmp_path):
     assert "fedavg" in {point.settings.algorithm.name for point in points}
     assert len({point.out for point in points}) == len(points) >= 6
     assert shlex.split(advise(settings(), [str(path)], shipped()).again)[2] == str(path)
+
+
+def test_what_a_settings_file_sets_is_set_back_for_the_defaults(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("[algorithm]\nkind = 'rebafl'\nmu = 2.0\neps = 0.3\n")
+    layer, words = read_toml(path), [str(path), *WORDS]
+    usual = plain(KINDS["rebafl"]())
+    for name, mu in [("rebafl", usual["mu"]), ("rebafl[mu=5.0]", 5.0)]:
+        known = Measured((condition(entry(name, 70.0), entry("fedavg", 60.0)),))
+        advice = advise(make_settings(layer, parse_assignments(WORDS)), words, known)
+        swept = [
+            point.settings.plain()["algorithm"] for point in grid(layer, shlex.split(advice.again)[3:-1], tmp_path)
+        ]
+        its = [each for each in swept if each["kind"] == "rebafl"]
+        assert its == [{"kind": "rebafl", **usual, "mu": mu}] * 3, "once for each seed"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "take"),
+    [
+        ([condition(*PLAIN)], "Take rebafl: ahead in the condition near yours (one seed)."),
+        (
+            [condition(entry("rebafl", 70.0), entry("fedavg", 69.9))],
+            "Take rebafl or fedavg: ahead in the condition near yours (too close, one seed).",
+        ),
+        (
+            [condition(*PLAIN, clients=30), condition(*PLAIN, scale="quick")],
+            "Take rebafl: ahead in each of 2 conditions near yours (one seed).",
+        ),
+        (
+            [condition(*PLAIN, clients=30), condition(entry("fedrs", 70.0), entry("fedavg", 60.0), scale="quick")],
+            "Take rebafl; but fedrs elsewhere near yours: measure it.",
+        ),
+        (
+            [condition(entry("rebafl", 70.0), entry("fedrs", 69.9), clients=30),
+             condition(entry("fedrs", 70.0), entry("fedavg", 60.0), scale="quick")],
+            "Take fedrs: ahead in each of 2 conditions near yours (too close, one seed; one seed).",
+        ),
+        ([condition(*PLAIN, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),
+    ],
+)  # fmt: skip
+def test_what_to_take_is_said_in_one_line(conditions, take):
+    assert advise(settings(*WORDS), WORDS, Measured(tuple(conditions))).take == take
+
+
+def test_what_a_run_would_refuse_is_said():
+    good = ("dataset=fashion-mini", "partition.samples=100")
+    assert advise(settings(*good), good, Measured(())).refused == ""
+    much = (good[0], "partition.samples=100000")
+    assert "more than the" in advise(settings(*much), much, Measured(())).refused
 
 
 def test_if_nothing_is_near_what_was_best_anywhere_is_to_be_run():

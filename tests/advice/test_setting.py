@@ -1,10 +1,14 @@
 """What kind of setting it is, and how far two are apart, by hand."""
 
+import json
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rebafl.advice.setting import apart, observed, setting_of
+import rebafl.data
+from rebafl.advice.setting import apart, dealt, observed, setting_of
 from support.advice import setting, settings
 
 
@@ -63,10 +67,36 @@ def test_a_trace_that_comes_with_the_package_is_looked_at():
     assert (found.share, found.drawn) == (0.5, "drawn anew each round")
 
 
+def test_few_clients_are_not_none(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("client,round\n0,1\n")
+    words = ("participation=trace", f"participation.path={path}", "partition.clients=100", "rounds=5")
+    assert setting_of(settings(*words), observe=True).there == "0.20% there"  # one of 500
+
+
+def test_who_holds_what_is_counted_where_only_the_data_tell(tmp_path):
+    """One client with one class, one with two of equal size, one with 3 to 1: Σ p² is 1, 1/2 and 5/8."""
+    labels = np.load(Path(rebafl.data.__file__).with_name("fashion-mini.npz"))["y_train"]
+    of = [np.flatnonzero(labels == c).tolist() for c in range(3)]
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps([of[0][:5], of[0][5:9] + of[1][:4], of[1][4:10] + of[2][:2]]))
+    words = ("dataset=fashion-mini", "partition=file", f"partition.path={path}")
+    found = setting_of(settings(*words), observe=True)
+    assert found.classes == pytest.approx(3 / (1 + 1 / 2 + 5 / 8), abs=0.005)
+    assert (found.clients, found.holds) == (3, "classes dealt as unevenly as 1.4 a client")
+    assert setting_of(settings(*words)).classes is None, "only if it may be looked at"
+
+
+def test_counting_agrees_with_what_the_settings_say():
+    for words in ("partition.classes=2", "partition=iid"):
+        mine = settings("dataset=fashion-mini", words)
+        assert dealt(mine)[0] == pytest.approx(setting_of(mine).classes, rel=0.1)
+
+
 def test_the_observed_length_is_that_of_the_formula():
     words = ("participation=markov", "participation.leave=0.1", "participation.join=0.1", "partition.clients=500")
     formula = setting_of(settings(*words))
-    share, held = observed(settings(*words))
+    share, held = observed(settings(*words), 500)
     assert share == pytest.approx(formula.share, abs=0.05)
     assert held == pytest.approx(formula.held, rel=0.1)
 

@@ -43,12 +43,19 @@ def test_nothing_near(tmp_path):
     assert "To measure it in your own setting: rebafl sweep partition=iid participation=always" in text
 
 
-def test_what_cannot_be_told_is_said(tmp_path):
+def test_what_cannot_be_told_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
     assert "name a partition like yours" in advise("partition=natural")
     (tmp_path / "trace.csv").write_text("client,round\n0,1\n")
     assert "Nothing near" in advise(
         "partition=natural", "participation=trace", f"participation.path={tmp_path}/trace.csv"
     )
+
+
+def test_what_cannot_be_run_as_it_is_is_said():
+    text = advise("dataset=fashion-mini", "partition.samples=100", "model=cifar-cnn", "resize=4")
+    assert text.splitlines()[-1].startswith("That cannot be run as it is: model 'cifar-cnn' needs images of at least")
+    assert "as it is" not in advise("dataset=fashion-mini", "partition.samples=100")
 
 
 def test_methods_that_are_ruled_out_are_named():
@@ -57,7 +64,8 @@ def test_methods_that_are_ruled_out_are_named():
     assert "protect.clip cannot cover means and scatter" in advise(*LIKE, "protect.noise=1", "protect.clip=1")
 
 
-def test_json_has_the_same():
+def test_json_has_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
     found = json.loads(advise(*LIKE, "--json"))
     first = found["found"][0]
     assert found["near"] is True
@@ -66,6 +74,8 @@ def test_json_has_the_same():
     assert all((REPOSITORY / file).exists() for file in first["cells"])
     assert {"over", "points", "error", "seeds", "sure"} == first["leads"][0].keys()
     assert found["run"] in advise(*LIKE)
+    assert found["take"] in advise(*LIKE)
+    assert found["refused"] == ""
     unknown = json.loads(advise("partition=natural", "--json"))
     assert unknown["near"] is False
     assert unknown["found"][0]["steps"] is None
@@ -80,6 +90,8 @@ def test_json_has_the_same():
         ["dataset=nowhere"],
         ["robust=x"],
         ["p"],
+        ["dataset=fashion-mini", "partition=natural"],
+        ["dataset=fashion-mini", "partition=file", "partition.path=nowhere.json"],
         ["protect.secagg=true", "robust=median"],
     ],
 )

@@ -87,11 +87,16 @@ def algorithm_of(name: str) -> Algorithm:
     return make_settings(parse_assignments(words)).algorithm
 
 
-def name_of(algorithm: Plain) -> str:
-    """An algorithm's kind, and those of its parameters that are not the defaults."""
+def name_of(algorithm: Plain, instead_of: Plain | None = None) -> str:
+    """An algorithm's kind, and those of its parameters that are not the defaults, nor what was set for it before."""
     kind = algorithm[KIND]
     usual = plain(KINDS[kind]())
-    own = [f"{key}={value}" for key, value in algorithm.items() if key != KIND and value != usual.get(key)]
+    before = instead_of if instead_of and instead_of[KIND] == kind else usual
+    own = [
+        f"{key}={value}"
+        for key, value in algorithm.items()
+        if key != KIND and not value == usual.get(key) == before.get(key)
+    ]
     return f"{kind}[{','.join(own)}]" if own else str(kind)
 
 

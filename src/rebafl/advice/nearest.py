@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..algorithms.fedavg import FedAvg
+from ..base.config import KIND, plain
 from ..base.errors import UserError
+from ..data import is_here
+from ..runs.experiment import prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
-from .measured import ROUNDS, Condition, Measured
+from .measured import ROUNDS, Condition, Measured, algorithm_of, name_of
 from .setting import Setting, apart, setting_of
 from .verdict import Verdict, judge, judge_stateless
 
@@ -50,16 +54,34 @@ class Near:
 
 @dataclass(frozen=True)
 class Advice:
-    """All that is to be said to a user; `found` holds one condition that is not near, if none is."""
+    """All that is to be said to a user; `found` holds one condition that is not near, if none is.
+
+    `again` measures it in the user's own setting; `refused` is why that cannot be run as it is, or ''.
+    """
 
     setting: Setting
     found: tuple[Near, ...]
     excluded: dict[str, str]
     again: str
+    refused: str
 
     @property
     def is_near(self) -> bool:
         return any(near.is_near for near in self.found)
+
+    @property
+    def take(self) -> str:
+        """In one line; where conditions near it disagree, the first that is said of has the largest scale."""
+        if not self.is_near:
+            return "Nothing near it was measured. The nearest, which says little about yours:"
+        level = [[entry.name for entry in near.verdict.level] for near in self.found]
+        common = [name for name in level[0] if all(name in names for names in level)]
+        if not common:
+            others = dict.fromkeys(" or ".join(names) for names in level[1:])
+            return f"Take {' or '.join(level[0])}; but {' and '.join(others)} elsewhere near yours: measure it."
+        where = "the condition" if len(level) == 1 else f"each of {len(level)} conditions"
+        sure = dict.fromkeys(near.verdict.leads[0].sure for near in self.found)
+        return f"Take {' or '.join(common)}: ahead in {where} near yours ({'; '.join(sure)})."
 
 
 def advise(settings: Settings, words: Sequence[str], measured: Measured, no_state: bool = False) -> Advice:
@@ -78,7 +100,22 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     found = near_ones or sorted(found, key=lambda near: near.steps)[:1]
     good = {entry.name for near in near_ones for entry in (*near.verdict.level, near.verdict.leads[0].over)}
     good = good or {near.verdict.best.name for near in judged}
-    return Advice(mine, tuple(found), excluded, command(words, sorted({"fedavg", *good} - excluded.keys())))
+    own = settings.plain()["algorithm"]  # a settings file may have set what the sweep must set back
+    named = [
+        name_of({KIND: name.partition("[")[0], **plain(algorithm_of(name))}, own)
+        for name in sorted({"fedavg", *good} - excluded.keys())
+    ]
+    return Advice(mine, tuple(found), excluded, command(words, named), _refused(settings))
+
+
+def _refused(settings: Settings) -> str:
+    """What a run of FedAvg would say to these settings, if its data are here."""
+    try:
+        if is_here(settings.dataset):
+            prepare(replace(settings, algorithm=FedAvg()), say=lambda text: None)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _near(mine: Setting, condition: Condition, excluded: dict[str, str]) -> Near | None:

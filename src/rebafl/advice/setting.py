@@ -12,11 +12,12 @@ from statistics import fmean
 
 import numpy as np
 
-from ..data import KNOWN
+from ..data import KNOWN, is_here
 from ..paper.items import find_scale
 from ..population.given import Listed
 from ..population.participation import Always, Bernoulli, Fraction, Markov, Participation, Persistent, present_by
 from ..population.partition import Clustered, Dirichlet, Even, Iid, Partition, Pathological
+from ..runs.experiment import split_data
 from ..runs.settings import Settings, flatten, make_settings
 
 STANDS_FOR = {small: full for full, small in find_scale("quick").datasets.items()}
@@ -46,7 +47,8 @@ class Setting:
     @property
     def there(self) -> str:
         """How many clients take part, for people."""
-        share = "an unknown share" if self.share is None else f"{self.share:.0%}"
+        digits = 0 if (self.share or 1) >= 0.01 else 2  # few are not none
+        share = "an unknown share" if self.share is None else f"{self.share:.{digits}%}"
         return f"{share} {'of uploads arriving' if self.lost else 'there'}"
 
     @property
@@ -63,19 +65,24 @@ class Setting:
 
 
 def setting_of(settings: Settings, observe: bool = False) -> Setting:
-    """Of a run; `observe`: who is there may be read from a trace, or asked of own code, if nothing else tells."""
+    """Of a run; `observe`: data that are here, traces and own code may be looked at, if nothing else tells."""
     known = KNOWN.get(settings.dataset)
-    skew = settings.partition
+    clients = settings.partition.clients
+    holds, classes = _holds(settings.partition, len(known.classes) if known else 10)
+    if classes is None and observe and is_here(settings.dataset):
+        classes, clients = dealt(settings)
+        holds = f"classes dealt as unevenly as {classes:.1f} a client"
     presence, delivery = _presence(settings.participation), _presence(settings.delivery)
     with_package = getattr(settings.participation, "path", "").startswith(SHIPPED)
-    if presence is None and skew.clients and (observe or with_package):
-        presence = observed(settings)
+    if presence is None and clients and (observe or with_package):
+        presence = observed(settings, clients)
     share = presence[0] * delivery[0] if presence and delivery else None
     return Setting(
         STANDS_FOR.get(settings.dataset, settings.dataset),
         settings.plain()["partition"]["kind"],
-        *_holds(skew, len(known.classes) if known else 10),
-        skew.clients,
+        holds,
+        classes,
+        clients,
         share,
         presence[1] if presence else None,
         not isinstance(settings.delivery, Always),
@@ -101,6 +108,14 @@ def _holds(partition: Partition, of: int) -> tuple[str, float | None]:
     return "classes as a file, the data or own code says", None
 
 
+def dealt(settings: Settings) -> tuple[float, int]:
+    """So many classes of equal size a client would be as uneven, on average; and how many clients: from the data."""
+    _, split, _ = split_data(settings, say=lambda text: None)
+    counts = split.table()
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return round(1 / float(np.mean(np.sum(shares**2, axis=1))), 2), split.clients
+
+
 def _presence(part: Participation) -> tuple[float, float] | None:
     """The share of clients there, and for how many rounds it is the same ones: 1 / (1 - correlation of two rounds)."""
     match part:
@@ -117,14 +132,14 @@ def _presence(part: Participation) -> tuple[float, float] | None:
     return None
 
 
-def observed(settings: Settings) -> tuple[float, float]:
+def observed(settings: Settings, clients: int) -> tuple[float, float]:
     """The same, of a trace or own code, from who is there in the first rounds."""
     rounds = range(1, min(settings.rounds, LOOKED_AT) + 1)
-    clients, seed = settings.partition.clients, settings.seed_of("dropout")
+    seed = settings.seed_of("dropout")
     there = np.stack([present_by(settings.participation, clients, seed, n, "participation") for n in rounds])
     share, changed = float(there.mean()), float(np.mean(there[1:] != there[:-1])) if len(there) > 1 else 0.0
     held = max(1.0, 2 * share * (1 - share) / changed) if changed else float(len(there))
-    return round(share, 2), round(held, 1)
+    return float(f"{share:.2g}"), round(held, 1)
 
 
 def _other(settings: Settings) -> dict[str, str]:

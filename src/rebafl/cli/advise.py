@@ -20,6 +20,7 @@ from .terminal import AsJson, out
 from .words import Words, read_words
 
 NAME = attrgetter("name")
+SHOWN = 3  # files behind a condition
 NoState = Annotated[bool, typer.Option("--no-state", help="Clients may keep nothing from round to round.")]
 
 
@@ -50,10 +51,10 @@ def _show(advice: Advice, measured: Measured) -> None:
     _print(f"Your setting: {advice.setting}.")
     if advice.setting.classes is None:
         _print(
-            "Who holds which classes cannot be told from it; name a partition like yours, such as partition=dirichlet."
+            "Who holds which classes cannot be told before the data are here (rebafl data get); get them, or name a "
+            "partition like yours, such as partition=dirichlet."
         )
-    if not advice.is_near:
-        _print("Nothing near it was measured. The nearest, which says little about yours:")
+    _print(advice.take, "bold")
     for near in advice.found:
         _show_near(near, measured)
     _print("")
@@ -61,6 +62,8 @@ def _show(advice: Advice, measured: Measured) -> None:
         names = [name for name, own in advice.excluded.items() if own == reason]
         _print(f"Left out: {', '.join(names)}, since {reason.rstrip('.')}.", "dim")
     _print(f"To measure it in your own setting: {advice.again}")
+    if advice.refused:
+        _print(f"That cannot be run as it is: {advice.refused}")
 
 
 def _print(text: str, style: str = "") -> None:
@@ -79,7 +82,9 @@ def _show_near(near: Near, measured: Measured) -> None:
         seconds = f"{ratio[0]:.2f} times FedAvg's seconds" if ratio else "seconds not measured"
         size = f"{entry.up / 1000:.0f} kB up, {entry.down / 1000:.0f} kB down a client and round"
         _print(f"  {entry.name}: {size}; {seconds}; clients keep: {entry.algorithm.costs.state}")
-    _print(f"  from {', '.join(_files(verdict, condition.scale))}", "dim")
+    files = _files(verdict, condition.scale)
+    more = f" and {len(files) - SHOWN} more (--json has them all)" if len(files) > SHOWN else ""
+    _print(f"  from {', '.join(files[:SHOWN])}{more}", "dim")
 
 
 def _files(verdict: Verdict, scale: str) -> list[str]:
@@ -89,7 +94,8 @@ def _files(verdict: Verdict, scale: str) -> list[str]:
 
 
 def _plain(advice: Advice) -> Plain:
-    said = {"setting": str(advice.setting), "near": advice.is_near, "excluded": advice.excluded, "run": advice.again}
+    said = {"setting": str(advice.setting), "near": advice.is_near, "take": advice.take}
+    said |= {"excluded": advice.excluded, "run": advice.again, "refused": advice.refused}
     return {**said, "found": [_plain_near(near) for near in advice.found]}
 
 

@@ -12,7 +12,7 @@ import torch
 from ..base.errors import UserError, exists
 from ..base.kinds import explained
 from .arrays import Data, Inputs, from_arrays
-from .catalog import KNOWN, load_known, whereabouts
+from .catalog import KNOWN, NOT_HERE, load_known, whereabouts
 from .hub import HUB, check_hub, load_hub
 from .images import image_size, read_image, resized
 from .own import from_torch, load_folder, load_npz
@@ -26,6 +26,7 @@ __all__ = [
     "from_arrays",
     "from_torch",
     "image_size",
+    "is_here",
     "load",
     "own_function",
     "read_image",
@@ -52,6 +53,11 @@ def _loaded(dataset: str, say: Callable[[str], None], side: int, column: str) ->
         return _made(dataset, function)
     path = Path(dataset)
     return load_folder(path, side) if path.is_dir() else load_npz(path, column)
+
+
+def is_here(dataset: str) -> bool:
+    """Can it be read without fetching anything?"""
+    return whereabouts(KNOWN[dataset]) != NOT_HERE if dataset in KNOWN else not dataset.startswith(HUB)
 
 
 def with_side(data: Data, side: int) -> Data:

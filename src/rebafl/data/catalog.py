@@ -18,7 +18,7 @@ from . import fetch
 from .arrays import NAMES, Arrays, Data, digest, from_arrays
 from .sets import ALL, CIFAR_10, MINI_SIZES, Known, Source
 
-__all__ = ["CIFAR_10", "KNOWN", "Known", "Source", "data_folder", "load_known", "whereabouts"]
+__all__ = ["CIFAR_10", "KNOWN", "NOT_HERE", "Known", "Source", "data_folder", "load_known", "whereabouts"]
 
 DIGEST = "sha256"  # in a cache whose right content is known by its archives only
 
@@ -52,12 +52,15 @@ def load_arrays(known: Known, say: Say) -> Arrays:
     return _cached(known) or _in_known_places(known) or _fetched(known, say)
 
 
+NOT_HERE = "not here yet"
+
+
 def whereabouts(known: Known) -> str:
     """Where the data set is now, in words, without fetching or checking anything."""
     if known.embedded:
         return "in the package"
     candidates = [_cache_file(known), *(place.under(data_folder()) for place in known.places)]
-    return next((str(path) for path in candidates if path.exists()), "not here yet")
+    return next((str(path) for path in candidates if path.exists()), NOT_HERE)
 
 
 def _cache_file(known: Known) -> Path:
