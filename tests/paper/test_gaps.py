@@ -33,6 +33,12 @@ def test_a_cell_that_two_items_show_counts_once(tmp_path):
     assert by_the_authors_model(found) == [found[0], found[2]]
 
 
+def test_a_number_that_the_paper_does_not_print_does_not_count(tmp_path):
+    for cell in cells_of([find_item("clustered")], PAPER, [0], ["FedAvg"], ["fashion-mnist"]):
+        keep_made(cell, tmp_path, 70.0)
+    assert gaps(item_results("clustered", folder=tmp_path)) == []
+
+
 def test_two_models_are_those_of_one_run_beside_a_reference_on_the_same_seeds(tmp_path):
     for method, seeds in (("FedDyn", (0, 1, 2)), ("ReBaFL", (1, 2, 3))):
         for cell in cells_of([find_item("table1")], PAPER, seeds, [method], ["fashion-mnist m=20"]):

@@ -30,7 +30,7 @@ class Gap:
 def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
     """Of each cell once, however many items show it; of a run with a cloud model a second one by that."""
     found: dict[str, list[Gap]] = {}
-    for items in shown:
+    for items in (each for each in shown if not each.item.withdrawn):
         for (method, condition), by_seed in items.results.items():
             theirs, key = printed(items.item, condition, method), items.keys[method, condition]
             if theirs is None or key in found:

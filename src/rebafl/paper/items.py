@@ -56,6 +56,7 @@ class Item:
     note: str = ""
     findings: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
+    withdrawn: bool = False  # the paper's numbers stand in its source, commented out
 
     @property
     def shown_methods(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.gaps import Gap, by_the_authors_model
 from ..paper.item_results import ItemResults
+from ..paper.items import find_item, item_names
 from ..paper.readings import DECISIONS, DEPENDS, OPEN, TABLE_MEASURES, Reading
 from ..paper.verdicts import FAILED, HELD, judge_printed
 from .markdown import markdown_table
@@ -110,11 +111,13 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
         for gap in every
     ]
     table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds"), rows)
+    withdrawn = ", ".join(name for name in item_names() if find_item(name).withdrawn)
     by_clients = "; ".join(f"{gap.name} {gap.by_measure['second_half']:+.2f}" for gap in others)
     return (
         f"The paper does not say of which round its tables are. In {share} cells that were run at "
         "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
-        "number than the best round. Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
+        f"number than the best round; numbers that are commented out in its source ({withdrawn}) do not count. "
+        "Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
         f"{summary}\n\n"
         + (
             f"By the mean of the clients' models FedDyn's gaps, second half, are: {by_clients}.\n\n"
