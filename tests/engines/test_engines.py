@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import rebafl
+from rebafl.algorithms import KINDS
+from rebafl.algorithms.interface import Algorithm
 from rebafl.base.errors import UserError
 from rebafl.runs.events import RoundLine
 from support.engines import run_images
@@ -24,6 +26,26 @@ def test_one_two_and_four_workers_give_the_same_bits(tmp_path, changes):
         assert same_bits(weights(records[0]), weights(other))
         assert same_bits(records[0].server()["state"], other.server()["state"])
         assert lines(records[0].path) == lines(other.path)
+
+
+class Scribbler(Algorithm):
+    """FedAvg, but a client writes into what it was sent, once it is done with it."""
+
+    name = "scribbler"
+
+    def next_state(self, net, context, upload, steps):
+        for tensor in context.sent.weights.values():
+            tensor.fill_(1.0)
+        return super().next_state(net, context, upload, steps)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_client_does_to_its_broadcast_reaches_nobody_else(tmp_path, toy, monkeypatch, workers):
+    monkeypatch.setitem(KINDS, "scribbler", Scribbler)
+    plain, scribbled = (
+        run_toy(tmp_path / name, toy, algorithm=name, workers=workers) for name in ("fedavg", "scribbler")
+    )
+    assert same_bits(weights(plain), weights(scribbled))
 
 
 def test_another_seed_gives_other_bits(tmp_path, toy):

@@ -67,9 +67,11 @@ def moved_to(tensors: Mapping[str, Tensor], device: str) -> Tensors:
 
 
 def sent_to(sent: Sent, device: str) -> Sent:
-    if device == CPU:
-        return sent
-    return replace(sent, weights=moved_to(sent.weights, device), extra=moved_to(sent.extra, device))
+    """The client's own copy: what an algorithm writes into it reaches neither the next client nor the server."""
+    weights, extra = (
+        {name: tensor.to(device, copy=True) for name, tensor in group.items()} for group in (sent.weights, sent.extra)
+    )
+    return replace(sent, weights=weights, extra=extra)
 
 
 def client_on(client: Client, device: str) -> Client:
