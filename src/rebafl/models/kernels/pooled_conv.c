@@ -18,7 +18,7 @@
 #define WHOLE int32_t /* an integer as wide */
 #endif
 
-enum { BYTES = 32, LANES = BYTES / sizeof(REAL), PAIR = 2 * LANES, TILE = 12 };
+enum { BYTES = 32, LANES = BYTES / sizeof(REAL), PAIR = 2 * LANES, TILE = 12, LINE = 64 };
 typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
@@ -46,9 +46,12 @@ static inline __attribute__((always_inline)) vec fused(vec a, REAL b, vec c) {
 #endif
 }
 
-/* One image with its border of zeros, and some zeros behind it that vectors may read. */
+/* One image with its border of zeros, and some zeros behind it that vectors may read. It begins where a line of the
+   cache begins: a vector that lies in two lines is read and written at half the speed. */
 static REAL *bordered(const Shape *s) {
-    return calloc((s->height + 2 * s->padding) * row_length(s) + LANES, sizeof(REAL));
+    int64_t size = up(((s->height + 2 * s->padding) * row_length(s) + LANES) * sizeof(REAL), LINE);
+    REAL *wide = aligned_alloc(LINE, size);
+    return wide ? memset(wide, 0, size) : 0;
 }
 
 static void copy_rows(const Shape *s, REAL *wide, REAL *image, int into_wide) {
@@ -137,9 +140,28 @@ int convolve(const Shape *s, REAL *x, const REAL *weight, const REAL *bias, REAL
 
 typedef struct {
     int64_t places, row; /* how many were chosen in this image, and how long a bordered row is */
-    const int64_t *at;
+    const int32_t *at;
     const REAL *gradient;
 } Chosen;
+
+/* One image: where each output was chosen and its gradient there, output by output. Nothing branches on what is
+   chosen: no processor could guess that. */
+static void find_chosen(const Shape *s, const REAL *dout, const REAL *out, const uint8_t *chosen, double *dbias,
+                        int32_t *at, REAL *gradient) {
+    int64_t columns = pooled(s->width, s), places = pooled(s->height, s) * columns, row = row_length(s);
+    for (int64_t o = 0; o < s->outputs; o += LANES)
+        for (int64_t p = 0; p < places; p++) {
+            int64_t i = p * s->outputs + o, corner = p / columns * 2 * row + p % columns * 2 * s->channels;
+            vec g = *(const vec *)(dout + i);
+            mask above = *(const vec *)(out + i) > 0;
+            g = (vec)(((mask)g & above) | ((mask)(g * (REAL)s->slope) & ~above));
+            for (int k = 0; k < LANES; k++) {
+                at[(o + k) * places + p] = corner + (chosen[i + k] >> 1) * row + (chosen[i + k] & 1) * s->channels;
+                gradient[(o + k) * places + p] = g[k];
+                dbias[o + k] += g[k];
+            }
+        }
+}
 
 /* `r` rows of `v` vectors of one output's weights: gradients from all places that pooling chose in one image. */
 static inline __attribute__((always_inline)) void rows(int r, int v, const Chosen *c, const REAL *x, const vec *weight,
@@ -170,21 +192,15 @@ static void any_rows(int r, int v, const Chosen *c, const REAL *x, const vec *we
     }
 }
 
-/* One image: where each output was chosen and its gradient there, then row by row. `weight` has rows of full vectors. */
-static void one_image(const Shape *s, const REAL *dout, const REAL *out, const uint8_t *chosen, REAL *x, REAL *dx,
-                      const REAL *weight, REAL *dweight, double *dbias, int64_t *at, REAL *gradient) {
-    int64_t columns = pooled(s->width, s), places = pooled(s->height, s) * columns, row = row_length(s);
+/* One image, row by row. `weight` has rows of full vectors. */
+static void one_image(const Shape *s, const int32_t *at, const REAL *gradient, REAL *x, REAL *dx, const REAL *weight,
+                      REAL *dweight) {
+    int64_t places = pooled(s->height, s) * pooled(s->width, s), row = row_length(s);
     int64_t vectors = up(s->side * s->channels, LANES) / LANES;
     /* short rows are taken together: one sum alone would wait for itself */
     int64_t together = (s->side == 3 || s->side == 5) && s->side * vectors <= TILE ? s->side : 1;
-    Chosen c = {places, row, at, gradient};
     for (int64_t o = 0; o < s->outputs; o++) {
-        for (int64_t p = 0; p < places; p++) {
-            int64_t i = p * s->outputs + o;
-            at[p] = (p / columns * 2 + (chosen[i] >> 1)) * row + (p % columns * 2 + (chosen[i] & 1)) * s->channels;
-            gradient[p] = out[i] > 0 ? dout[i] : dout[i] * (REAL)s->slope;
-            dbias[o] += gradient[p];
-        }
+        Chosen c = {places, row, at + o * places, gradient + o * places};
         for (int64_t r = 0; r < s->side; r += together)
             for (int64_t v = 0; v < vectors; v += TILE) {
                 int64_t w = ((o * s->side + r) * vectors + v) * LANES, moved = r * row + v * LANES;
@@ -196,20 +212,21 @@ static void one_image(const Shape *s, const REAL *dout, const REAL *out, const u
 
 int backward(const Shape *s, const REAL *dout, const REAL *out, const uint8_t *chosen, REAL *x, const REAL *weight,
              REAL *dweight, REAL *dbias, REAL *dx) {
-    int64_t places = pooled(s->height, s) * pooled(s->width, s), image = s->height * s->width * s->channels;
+    int64_t chosen_ones = pooled(s->height, s) * pooled(s->width, s) * s->outputs, image = s->height * s->width * s->channels;
     int64_t run = s->side * s->channels, full = up(run, LANES), weights = s->outputs * s->side;
-    REAL *wide = bordered(s), *dwide = bordered(s), *gradient = malloc(places * sizeof(REAL));
+    REAL *wide = bordered(s), *dwide = bordered(s), *gradient = malloc(chosen_ones * sizeof(REAL));
     REAL *rows_of = calloc(2 * weights * full, sizeof(REAL)), *drows = rows_of + weights * full;
-    int64_t *at = malloc(places * sizeof(int64_t));
+    int32_t *at = malloc(chosen_ones * sizeof(int32_t));
     double *sums = calloc(s->outputs, sizeof(double));
     int failed = !wide || !dwide || !gradient || !rows_of || !at || !sums;
     if (!failed) {
         for (int64_t w = 0; w < weights; w++) memcpy(rows_of + w * full, weight + w * run, run * sizeof(REAL));
         for (int64_t n = 0; n < s->images; n++) {
-            int64_t first = n * places * s->outputs;
+            int64_t first = n * chosen_ones;
             copy_rows(s, wide, x + n * image, 1);
             if (dx) memset(dwide, 0, (s->height + 2 * s->padding) * row_length(s) * sizeof(REAL));
-            one_image(s, dout + first, out + first, chosen + first, wide, dx ? dwide : 0, rows_of, drows, sums, at, gradient);
+            find_chosen(s, dout + first, out + first, chosen + first, sums, at, gradient);
+            one_image(s, at, gradient, wide, dx ? dwide : 0, rows_of, drows);
             if (dx) copy_rows(s, dwide, dx + n * image, 0);
         }
         for (int64_t w = 0; w < weights; w++) memcpy(dweight + w * run, drows + w * full, run * sizeof(REAL));
