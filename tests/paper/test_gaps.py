@@ -7,6 +7,7 @@ from rebafl.paper.item_results import ItemResults
 from rebafl.paper.items import cells_of, find_item, find_scale, printed
 from rebafl.paper.results import file_of
 from rebafl.paper.two_models import two_models
+from rebafl.report.paper_claims import gaps_in_words
 from support.paper import keep_made
 
 PAPER = find_scale("paper")
@@ -36,7 +37,21 @@ def test_a_cell_that_two_items_show_counts_once(tmp_path):
 def test_a_number_that_the_paper_does_not_print_does_not_count(tmp_path):
     for cell in cells_of([find_item("clustered")], PAPER, [0], ["FedAvg"], ["fashion-mnist"]):
         keep_made(cell, tmp_path, 70.0)
-    assert gaps(item_results("clustered", folder=tmp_path)) == []
+    (gap,) = gaps(item_results("clustered", folder=tmp_path))
+    assert gap.not_counted == "whose numbers are commented out in the paper's source"
+    assert gaps_in_words([gap]) == "No cell was run yet that the paper prints a number for.\n"
+
+
+def test_numbers_of_table_1_beside_another_draw_are_shown_and_not_counted_again(tmp_path):
+    """FedAvg is 6 points above the printed number on the authors' draw, 1 above it on that of table 1."""
+    for name, off in (("authors-draw", 6.0), ("table1", 1.0)):
+        for cell in cells_of([find_item(name)], PAPER, [0], ["FedAvg"], ["fashion-mnist m=20"]):
+            keep_made(cell, tmp_path, 75.27 + off)
+    words = gaps_in_words(gaps(item_results("table1", "authors-draw", folder=tmp_path)))
+    assert "In 0 of the 1 cells" in words  # a flat curve: both measures are as far
+    assert "Not counted is how it is in cells whose numbers count once already, in table1, 0 of the 1." in words
+    assert "| second half | 1.00 | 1.00 |" in words
+    assert "| FedAvg, authors-draw: fashion-mnist m=20 | 75.27 | +6.00 | +6.00 | 1 |" in words
 
 
 def test_two_models_are_those_of_one_run_beside_a_reference_on_the_same_seeds(tmp_path):

@@ -22,9 +22,12 @@ ACROSS = Claim("two is above one", "best", pairs=(("every @ two", "every @ one")
         (CLAIM, None, None, "not run"),
         (replace(CLAIM, where=("one",)), (80, 70), (70, 80), "held"),
         (replace(CLAIM, where=("one",)), (80, 70), None, "held"),
-        (replace(CLAIM, slack=3.0), (78, 80), (80, 70), "held"),
-        (replace(CLAIM, slack=3.0), (76, 80), (80, 70), "did not hold"),
-        (replace(CLAIM, threshold=20.0), (80, 70), (80, 70), "too close"),
+        (CLAIM, (80, 70), (79.5, 80), "too close"),  # half a point is not more than half a point
+        (replace(CLAIM, margin=-3.0), (78, 80), (80, 70), "held"),
+        (replace(CLAIM, margin=-3.0), (76, 80), (80, 70), "did not hold"),
+        (replace(CLAIM, margin=3.0), (84, 80), (80, 70), "held"),
+        (replace(CLAIM, margin=3.0), (82, 80), (80, 70), "did not hold"),
+        (replace(CLAIM, bare=True), (80.01, 80), (80, 70), "held"),
         (ACROSS, (70, 60), (80, 70), "held"),
         (ACROSS, (70, 80), (80, 70), "did not hold"),
         (ACROSS, (70, 60), None, "not run"),
@@ -42,11 +45,12 @@ def test_verdicts_follow_the_rules(claim, one, two, decision):
     assert verdicts.judge(ITEM, claim, lookup).decision == decision
 
 
+@pytest.mark.parametrize("margin", [0.0, -1.0, 3.0])
 @pytest.mark.parametrize(("first", "decision"), [((75, 69, 68), "too close"), ((75, 73, 74), "held")])
-def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, decision):
-    """+5, -1, -2 is +0.67 on average: more than half a point, and nothing."""
-    found = {"a": {n: made([value]) for n, value in enumerate(first)}, "b": {n: made([70.0]) for n in range(3)}}
-    verdict = verdicts.judge(ITEM, CLAIM, lambda method, condition: found[method])
+def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, decision, margin):
+    """+5, -1, -2 is +0.67 on average: more than half a point, and nothing. So it is with points that a claim names."""
+    found = {"a": {n: made([v + margin]) for n, v in enumerate(first)}, "b": {n: made([70.0]) for n in range(3)}}
+    verdict = verdicts.judge(ITEM, replace(CLAIM, margin=margin), lambda method, condition: found[method])
     assert verdict.decision == decision
     assert "3 seeds" in verdict.evidence
     assert verdict.seeds == 3

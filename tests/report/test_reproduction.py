@@ -41,7 +41,7 @@ def test_the_first_thing_on_the_page_is_how_many_claims_were_decided_how(committ
     assert decided == sorted(decided, key=DECISIONS.index), "what is decided comes first"
     words = {"depends": "depend on the measure"}
     counted = ", ".join(f"{decided.count(each)} {words.get(each, each)}" for each in DECISIONS if each in decided)
-    assert f"**Of the paper's {len(rows)} claims, at its own scale: {counted}.**" in text.split("## ")[0]
+    assert f"**Of the paper's {len(rows)} claims, at its own scale: {counted}**" in text.split("## ")[0]
     for *_, verdict, number, of, seeds, measures, quick in rows:
         is_open = verdict in ("partly run", "not run")
         assert bool(quick) == is_open, "the smaller scale speaks while the paper's has not"
@@ -108,6 +108,18 @@ def test_longer_runs_are_compared_over_the_same_rounds_and_any_seed_is_found(tmp
     first, *rest = shown.pending.split("; ")
     assert first == f"{cell.condition}: {', '.join(m for m in shown.item.methods if m != cell.method)}"
     assert rest == [f"{condition}: all" for condition in shown.item.conditions if condition != cell.condition]
+
+
+def test_the_worst_class_is_left_empty_where_a_seed_lacks_it(tmp_path):
+    """A mean over the other seeds would stand beside numbers over all."""
+    item = find_item("table1")
+    for method, recalls in (("FedAvg", ({}, {"worst_recall": 9.0})), ("ReBaFL", ({"worst_recall": 3.0},) * 2)):
+        for cell, recall in zip(
+            cells_of([item], find_scale("quick"), [0, 1], [method], ["cifar-10 m=20"]), recalls, strict=True
+        ):
+            keep_made(cell, tmp_path, 10.0, **recall)
+    ((_, (header, rows)),) = tables(ItemResults(item, find_scale("quick"), tmp_path))
+    assert [row[header.index("worst class")] for row in rows] == ["", "3.00 ± 0.00"]
 
 
 def test_tables_show_the_seeds_that_all_methods_have(tmp_path):

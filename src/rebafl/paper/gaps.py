@@ -21,16 +21,22 @@ class Gap:
     by_measure: Mapping[str, float]
     seeds: int
     by_cloud: bool = False  # of the cloud model, not of the one that counts
+    not_counted: str = ""  # why it says nothing of what the paper prints, if so
 
     @property
     def name(self) -> str:
         return f"{BY_CLOUD.format(self.method) if self.by_cloud else self.method}, {self.place}"
 
 
+WITHDRAWN = "whose numbers are commented out in the paper's source"
+REPEATED = "whose numbers count once already, in table1"
+
+
 def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
     """Of each cell once, however many items show it; of a run with a cloud model a second one by that."""
     found: dict[str, list[Gap]] = {}
-    for items in (each for each in shown if not each.item.withdrawn):
+    for items in shown:
+        reason = WITHDRAWN if items.item.withdrawn else REPEATED if items.item.repeats else ""
         for (method, condition), by_seed in items.results.items():
             theirs, key = printed(items.item, condition, method), items.keys[method, condition]
             if theirs is None or key in found:
@@ -44,6 +50,7 @@ def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
                     {name: fmean(result.measure(name) for result in results) - theirs for name in TABLE_MEASURES},
                     len(results),
                     by_cloud,
+                    reason,
                 )
                 for results, by_cloud in zip(models, (False, True), strict=True)
                 if results

@@ -18,6 +18,7 @@ OTHERS, EVERY, AT = "others", "every", " @ "
 RACE = "race"  # a measure that the benchmark takes, not a cell
 ALL = "all"  # in place of the names of all items
 PAPER = "paper"  # the scale of the paper itself
+HALF_A_POINT = 0.5  # of accuracy: what is less is no difference
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Claim:
     """What the paper says: by `measure`, the first of each pair is above the second, under every condition (`where`:
     under these). `METHOD @ CONDITION` compares across conditions; `every` stands for each method in turn.
 
-    `slack`: how far below it may be and still count. `threshold`: differences smaller than this decide nothing.
+    `margin`: by how many points more than that; negative: so far below it may be. `bare`: any difference counts, where
+    half a point means nothing.
     Or, instead of pairs, `ratio` of two methods is at most `most`.
     """
 
@@ -33,10 +35,15 @@ class Claim:
     measure: str
     pairs: tuple[tuple[str, str], ...] = ()
     where: tuple[str, ...] = ()
-    slack: float = 0.0
-    threshold: float = 0.5
+    margin: float = 0.0
+    bare: bool = False
     ratio: tuple[str, str] | None = None
     most: float = 0.0
+
+    @property
+    def counts_from(self) -> float:
+        """Points by which a difference must be off the margin; a claim that names its points means these."""
+        return 0.0 if self.bare or self.margin else HALF_A_POINT
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Item:
     findings: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
     withdrawn: bool = False  # the paper's numbers stand in its source, commented out
+    repeats: bool = False  # the paper's numbers are those of another item, shown again
 
     @property
     def shown_methods(self) -> tuple[str, ...]:

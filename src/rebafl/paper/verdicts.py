@@ -1,9 +1,10 @@
 """Did a claim hold? Decided from finished cells by rules written down here, the same for every claim.
 
 A pair is compared on the seeds that both have, under each condition, or across the two that are named. The mean
-difference counts if it is larger than the claim's threshold (half a point of accuracy unless it says otherwise) and,
-over several seeds, larger than its standard error. A claim held if every pair did; it did not hold if one clearly did
-the opposite; else it is too close, or, while pairs are missing, partly run or not run.
+difference counts if it is more than half a point of accuracy and, over several seeds, more than its standard error; of
+a claim that names points of its own ("within", "by more than"), what counts is how far it is from these, by more than
+the standard error. A claim held if every pair did; it did not hold if one clearly did the opposite; else it is too
+close, or, while pairs are missing, partly run or not run.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Side = tuple[str, str]
 class Verdict:
     """On a claim by one measure: what was decided, the numbers that say so, and the one of them that decides.
 
-    `number` is the narrowest of the comparisons that decide, `of` which one that is, `seeds` on how many seeds; all are
-    empty where nothing was run. `evidence` has the narrowest under each condition.
+    `number` is the lowest of the comparisons that decide (the narrowest lead of what held, the clearest opposite of
+    what did not), `of` which one that is, `seeds` on how many seeds; all are empty where nothing was run. `evidence`
+    has the lowest under each condition.
     """
 
     decision: str
@@ -58,10 +60,8 @@ class Comparison:
     def decision(self, claim: Claim) -> str:
         if not self.differences:
             return NOT_RUN
-        value = self.mean + claim.slack
-        if claim.slack:  # a difference down to -slack still counts
-            return HELD if value >= 0 else FAILED
-        if abs(value) <= max(claim.threshold, self.error):
+        value = self.mean - claim.margin
+        if abs(value) <= max(claim.counts_from, self.error):
             return CLOSE
         return HELD if value > 0 else FAILED
 
@@ -100,8 +100,8 @@ def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
     if not run:
         return Verdict(decision)
     deciding = [comparison for comparison in run if comparison.decision(claim) == decision] or run
-    narrowest = min(deciding, key=lambda comparison: comparison.mean)
-    return Verdict(decision, _evidence(comparisons), narrowest.number, narrowest.of, len(narrowest.differences))
+    lowest = min(deciding, key=lambda comparison: comparison.mean)
+    return Verdict(decision, _evidence(comparisons), lowest.number, lowest.of, len(lowest.differences))
 
 
 def _together(decisions: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def _differences(measure: str, first: Mapping[int, Result], second: Mapping[int,
 
 
 def _evidence(comparisons: Sequence[Comparison]) -> str:
-    """The narrowest difference under each condition: what decides."""
+    """The lowest difference under each condition: what decides."""
     run = [comparison for comparison in comparisons if comparison.differences]
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in run:
@@ -144,7 +144,7 @@ def _evidence(comparisons: Sequence[Comparison]) -> str:
     seeds = max(len(comparison.differences) for comparison in run)
     if missing := len(comparisons) - len(run):
         parts.append(f"{missing} of {len(comparisons)} comparisons not run")
-    return "; ".join(parts) + (f" ({seeds} seeds, ± standard error)" if seeds > 1 else "")
+    return "; ".join(parts) + (f" (± standard error over {seeds} seeds, without it one seed)" if seeds > 1 else "")
 
 
 def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.gaps import Gap, by_the_authors_model
 from ..paper.item_results import ItemResults
-from ..paper.items import find_item, item_names
 from ..paper.readings import DECISIONS, DEPENDS, OPEN, TABLE_MEASURES, Reading
 from ..paper.verdicts import FAILED, HELD, judge_printed
 from .markdown import markdown_table
@@ -98,25 +97,34 @@ def compared(reading: Reading) -> list[str]:
 
 def gaps_in_words(every: Sequence[Gap]) -> str:
     """Which of our numbers is the paper's: how far each is off, in words and as a table of all cells."""
-    cells = by_the_authors_model(every)
+    by_authors = by_the_authors_model(every)
+    cells = [gap for gap in by_authors if not gap.not_counted]
     if not cells:
         return "No cell was run yet that the paper prints a number for.\n"
-    nearer = sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
-    share = f"all {len(cells)}" if nearer == len(cells) else f"{nearer} of the {len(cells)}"
-    others = [gap for gap in every if gap not in cells]
+    left_out: dict[str, list[Gap]] = {}
+    for gap in by_authors:
+        if gap.not_counted:
+            left_out.setdefault(gap.not_counted, []).append(gap)
+    others = [gap for gap in every if gap not in by_authors and not gap.not_counted]
     header = ("our number", "mean gap", "largest gap", "where", "second largest")
     summary = markdown_table(header, [_summary(measure, cells) for measure in TABLE_MEASURES])
     rows = [
-        (gap.name, f"{gap.theirs:.2f}", *(f"{gap.by_measure[name]:+.2f}" for name in TABLE_MEASURES), str(gap.seeds))
+        (
+            gap.name,
+            f"{gap.theirs:.2f}",
+            *(f"{gap.by_measure[name]:+.2f}" for name in TABLE_MEASURES),
+            str(gap.seeds),
+            gap.not_counted,
+        )
         for gap in every
     ]
-    table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds"), rows)
-    withdrawn = ", ".join(name for name in item_names() if find_item(name).withdrawn)
+    table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds", "not counted"), rows)
+    not_counted = "; ".join(f"{reason}, {_nearer(those)}" for reason, those in left_out.items())
     by_clients = "; ".join(f"{gap.name} {gap.by_measure['second_half']:+.2f}" for gap in others)
     return (
-        f"The paper does not say of which round its tables are. In {share} cells that were run at "
+        f"The paper does not say of which round its tables are. In {_nearer(cells)} cells that were run at "
         "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
-        f"number than the best round; numbers that are commented out in its source ({withdrawn}) do not count. "
+        f"number than the best round.{f' Not counted is how it is in cells {not_counted}.' if not_counted else ''} "
         "Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
         f"{summary}\n\n"
         + (
@@ -126,6 +134,12 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
         )
         + folded("Cell by cell; FedDyn by both of its models", table)
     )
+
+
+def _nearer(cells: Sequence[Gap]) -> str:
+    """Of how many the second half is nearer to the paper's number, in words."""
+    nearer = sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
+    return f"all {len(cells)}" if nearer == len(cells) else f"{nearer} of the {len(cells)}"
 
 
 def _summary(measure: str, cells: Sequence[Gap]) -> Sequence[str]:

@@ -41,7 +41,7 @@ def _accuracy_table(shown: ItemResults, rows: Sequence[Row], always_printed: boo
         "paper": known and (whole or always_printed),
         "second half − paper": known and whole,
         "best − paper": known and whole,
-        "worst class": any(WORST_RECALL in result.curves for row in rows for result in row.results),
+        "worst class": any(_have_worst_class(row) for row in rows),
         "Λ": "diversity" in shown.item.shows,
     }
     keep = [columns.get(name, True) for name in ACCURACY_COLUMNS]
@@ -51,7 +51,6 @@ def _accuracy_table(shown: ItemResults, rows: Sequence[Row], always_printed: boo
 
 def _accuracy_row(shown: ItemResults, row: Row) -> Sequence[str]:
     gaps = [f"{row.mean(name) - row.theirs:+.2f}" if row.theirs is not None else "" for name in ("second_half", "best")]
-    recalls = [result for result in row.results if WORST_RECALL in result.curves]
     return (
         row.name,
         _over_seeds(row.results, "second_half"),
@@ -60,10 +59,15 @@ def _accuracy_row(shown: ItemResults, row: Row) -> Sequence[str]:
         *gaps,
         _over_seeds(row.results, "last10"),
         f"{row.mean('swing'):.2f}",
-        _over_seeds(recalls, WORST_RECALL) if recalls else "",
+        _over_seeds(row.results, WORST_RECALL) if _have_worst_class(row) else "",
         f"{row.mean('diversity'):.3g}" if "diversity" in shown.item.shows else "",
         _seeds(row.results),
     )
+
+
+def _have_worst_class(row: Row) -> bool:
+    """Do all its results? Older ones lack it, and a mean of the others would be of fewer seeds than its row says."""
+    return all(WORST_RECALL in result.curves for result in row.results)
 
 
 def _cost_table(rows: Sequence[Row]) -> TextTable:

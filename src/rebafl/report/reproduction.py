@@ -27,13 +27,15 @@ TWO_MODELS = "feddyn-two-models-paper"
 RULES = """\
 How verdicts are made:
 
-- A claim on a table's numbers is judged by the mean over the second half of the rounds *and* by the best round. It
-  **held** or **did not hold** if both say so, it *depends* if they differ, and it is open (*partly run*, *not run*)
-  while one of them is. Other claims have one measure.
-- The number is the narrowest difference that decides; by the second half, where there are two measures. Over several
-  seeds, ± is its standard error.
-- A difference counts from half a point on (or as the claim says) and, over several seeds, if it is larger than its
-  standard error. One clear opposite is enough for *did not hold*; all that is compared must be there for *held*.
+- A claim on accuracy that does not say which is judged by the mean over the second half of the rounds *and* by the best
+  round. It **held** or **did not hold** if both say so, it *depends* if they differ, and it is open (*partly run*,
+  *not run*) while one of them is. Other claims have one measure. *Judged by* names them.
+- The number is the lowest of the differences that decide: the narrowest lead of what held, the clearest opposite of
+  what did not; while a claim is open, the lowest so far. It is by the second half, where there are two measures. Over
+  several seeds, ± is its standard error.
+- A difference counts if it is more than half a point and, over several seeds, more than its standard error. Of claims
+  that name their points (*within a point*, *by more than 3 points*) it counts from these points on, again by more than
+  its standard error. One clear opposite is enough for *did not hold*; all that is compared must be there for *held*.
 - FedDyn counts by the mean of its clients' models; what its cloud model would decide otherwise is said.
 - Methods of this project are shown beside the paper's, marked *ours*; no claim counts them.
 
@@ -43,10 +45,11 @@ WORDS = """\
 - Accuracy is that of the global model on the whole test set, in percent.
 - **Second half** and **last 10**: the mean over these rounds. **Best**: the best round, chosen on the test set, so it
   is too good. **Swing**: the mean change from one round to the next, up or down, over the second half. **Worst class**:
-  the recall of the class that is recognised worst, over the second half; older results lack it.
+  the recall of the class that is recognised worst, over the second half; empty where a result of the row lacks it, as
+  older ones do. **Λ**: the paper's weight diversity of the local models, mean over all rounds.
 - With several seeds, ± is the standard deviation over seeds. Tables and figures show the seeds that all the paper's
-  methods have, and those methods that have more once again on theirs. Claims are judged on the seeds that both of a
-  pair have: the same data, the same dropout.
+  methods have; where two or more methods have more in common, these are shown once again on them. Claims are judged on
+  the seeds that both of a pair have: the same data, the same dropout.
 - Every cell can be run again with `rebafl paper run ITEM --scale SCALE`, and gives the same curve to the bit on the
   same kind of machine. What decides open claims soonest is run by `rebafl paper run --open-claims`.
 """
@@ -92,11 +95,14 @@ class Page:
     def _head(self) -> str:
         readings = [reading for of_item in self.readings(PAPER).values() for reading in of_item]
         quick = [reading for of_item in self.readings(self.smaller).values() for reading in of_item]
+        with_cloud = counted([reading.with_cloud_model for reading in readings])
+        by_cloud = f" (with FedDyn by its cloud model, as the authors' code scores it: {with_cloud})"
+        by_cloud = by_cloud if with_cloud != counted(readings) else ""
         cells = {key for shown in self.at(PAPER) for side, key in shown.keys.items() if side[0] in shown.item.methods}
         done = {shown.keys[side] for shown in self.at(PAPER) for side in shown.results} & cells
         return (
             "# Reproduction\n\n"
-            f"**Of the paper's {len(readings)} claims, at its own scale: {counted(readings)}.** "
+            f"**Of the paper's {len(readings)} claims, at its own scale: {counted(readings)}**{by_cloud}. "
             f"{len(done)} of {len(cells)} cells are finished there. "
             f"At the quick scale, which shows directions only: {counted(quick)}. "
             "Written by `rebafl paper report` from the files in [results](../results).\n\n"
