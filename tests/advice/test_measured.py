@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebafl.advice.measured import SHIPPED, as_json, collect, name_of, shipped
+from rebafl.advice.measured import SHIPPED, Cell, as_json, collect, name_of, shipped
 from rebafl.algorithms import KINDS
 from rebafl.base.config import plain
 from rebafl.base.errors import UserError
@@ -40,7 +40,13 @@ def test_the_numbers_of_a_run(tmp_path):
     path = keep(tmp_path, "quick", f"{WORDS} algorithm=feddyn seed=3", [0.0] * 10 + [50.0, 54.0] * 5, cloud=[40.0] * 20)
     (condition,) = collect(tmp_path, BENCH).conditions
     (entry,) = condition.entries
-    assert entry.cells == {3: (path.stem, 52.0, 4.0, 40.0)}
+    assert entry.cells == {3: Cell(path.stem, accuracy=52.0, swing=4.0, last=52.0, cloud=40.0)}
+
+
+def test_a_run_that_falls_at_its_end_is_seen(tmp_path):
+    keep(tmp_path, "beyond/report", WORDS, [50.0] * 30 + [40.0] * 10)
+    (entry,) = collect(tmp_path, BENCH).conditions[0].entries
+    assert (entry.cells[0].accuracy, entry.cells[0].last) == (45.0, 40.0)
     assert (entry.up, entry.down) == (1000, 500)
 
 

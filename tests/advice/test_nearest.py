@@ -1,5 +1,6 @@
 """What is said of a user's own setting, in cases made by hand."""
 
+import re
 import shlex
 
 import pytest
@@ -129,32 +130,71 @@ def test_what_a_settings_file_sets_is_set_back_for_the_defaults(tmp_path):
         assert its == [{"kind": "rebafl", **usual, "mu": mu}] * 3, "once for each seed"
 
 
+THREE = (*PLAIN, entry("moon", 50.0))
+OTHERS = (entry("fedrs", 70.0), entry("fedavg", 60.0), entry("moon", 50.0))
+MINE = "fashion-mnist at the paper's scale"
+
+
 @pytest.mark.parametrize(
     ("conditions", "take"),
     [
-        ([condition(*PLAIN)], "Take rebafl: ahead in the condition near yours (one seed)."),
+        ([condition(*THREE)], f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, like yours)."),
         (
-            [condition(entry("rebafl", 70.0), entry("fedavg", 69.9))],
-            "Take rebafl or fedavg: ahead in the condition near yours (too close, one seed).",
+            [condition(*PLAIN)],
+            f"Of the two that were compared take rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours).",
         ),
         (
-            [condition(*PLAIN, clients=30), condition(*PLAIN, scale="quick")],
-            "Take rebafl: ahead in each of 2 conditions near yours (one seed).",
+            [condition(entry("rebafl", 70.0), entry("fedavg", 69.9), entry("moon", 50.0))],
+            f"Take rebafl or fedavg (too close, one seed, of 3 methods; {MINE}, like yours).",
         ),
         (
-            [condition(*PLAIN, clients=30), condition(entry("fedrs", 70.0), entry("fedavg", 60.0), scale="quick")],
-            "Take rebafl; but fedrs elsewhere near yours: measure it.",
+            [condition(*THREE, clients=30), condition(*THREE, scale="quick")],
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours).",
         ),
-        (
-            [condition(entry("rebafl", 70.0), entry("fedrs", 69.9), clients=30),
-             condition(entry("fedrs", 70.0), entry("fedavg", 60.0), scale="quick")],
-            "Take fedrs: ahead in each of 2 conditions near yours (too close, one seed; one seed).",
+        (  # twenty rounds say less of 200 than 30 clients of 20
+            [condition(*THREE, clients=30), condition(*OTHERS, scale="quick")],
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). But fedrs (+10.0, one seed, "
+            "of 3 methods; fashion-mnist at the quick scale, like yours). Measure it.",
         ),
-        ([condition(*PLAIN, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),
+        (  # but more than 80
+            [condition(*THREE, clients=80), condition(*OTHERS, scale="quick")],
+            "Take fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, like yours). But rebafl "
+            f"(+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). Measure it.",
+        ),
+        (  # two methods alone decide nothing where more were compared
+            [condition(*PLAIN), condition(*OTHERS, scale="quick")],
+            "Take fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, like yours). But rebafl "
+            f"(+10.0, one seed, of 2 methods; {MINE}, like yours). Measure it.",
+        ),
+        ([condition(*THREE, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),
     ],
 )  # fmt: skip
 def test_what_to_take_is_said_in_one_line(conditions, take):
     assert advise(settings(*WORDS), WORDS, Measured(tuple(conditions))).take == take
+
+
+def test_the_scale_whose_rounds_are_like_the_users_comes_first():
+    conditions = [condition(*THREE), condition(*OTHERS, scale="quick")]
+    for rounds, first in ((200, "rebafl"), (20, "fedrs"), (5, "fedrs"), (1000, "rebafl")):
+        assert found(*conditions, words=(*WORDS, f"rounds={rounds}"))[0][2] == first
+
+
+def test_of_two_data_sets_the_one_with_more_methods_decides_and_not_the_alphabet():
+    conditions = [condition(*THREE, dataset="cifar-10"), condition(*OTHERS, entry("feddyn", 40.0))]
+    assert found(*conditions, words=("dataset=mnist", *WORDS[1:]))[0][2] == "fedrs"
+
+
+def test_how_many_runs_it_takes_to_measure_it_is_said():
+    advice = advise(settings(*WORDS), WORDS, Measured((condition(*THREE),)))
+    assert advice.methods == ("fedavg", "rebafl")
+    assert advice.runs == 6
+
+
+def test_data_that_are_here_and_cannot_be_read_are_refused(tmp_path):
+    path = tmp_path / "junk.npz"
+    path.write_text("no arrays")
+    with pytest.raises(UserError, match=re.escape("junk.npz")):
+        advise(settings(f"dataset={path}"), (), Measured((condition(*THREE),)))
 
 
 def test_what_a_run_would_refuse_is_said():

@@ -22,7 +22,7 @@ def test_the_best_and_its_leads_the_smallest_first():
         ([70.0], [69.5], True, "too close, one seed"),
         ([70.0], [69.4], False, "one seed"),
         ([70.0, 70.0], [69.4, 69.3], False, "clear, 2 seeds"),
-        ([70.0, 70.0], [69.0, 65.0], False, "likely, 2 seeds"),  # differences 1 and 5: 3 ± 2
+        ([70.0, 70.0], [69.0, 65.0], False, "not clear, 2 seeds"),  # differences 1 and 5: 3 ± 2
         ([70.0, 70.0], [71.0, 65.0], True, "too close, 2 seeds"),  # differences -1 and 5: 2 ± 3
         ([70.0] * 5, [66.0, 66.5, 67.0, 65.5, 65.0], False, "clear, 5 seeds"),
     ],

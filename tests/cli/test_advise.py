@@ -40,7 +40,7 @@ def test_nothing_near(tmp_path):
     text = advise("partition=iid", "participation=always", "partition.clients=10000")
     assert "Nothing near it was measured." in text
     assert "not near yours" in text
-    assert "To measure it in your own setting: rebafl sweep partition=iid participation=always" in text
+    assert "To measure it in your own setting, 21 runs: rebafl sweep partition=iid participation=always" in text
 
 
 def test_what_cannot_be_told_is_said(tmp_path, monkeypatch):
@@ -75,6 +75,8 @@ def test_json_has_the_same(tmp_path, monkeypatch):
     assert {"over", "points", "error", "seeds", "sure"} == first["leads"][0].keys()
     assert found["run"] in advise(*LIKE)
     assert found["take"] in advise(*LIKE)
+    assert found["methods"][0] == first["best"]
+    assert all((lead["error"] is None) is (len(lead["seeds"]) == 1) for lead in first["leads"])
     assert found["refused"] == ""
     unknown = json.loads(advise("partition=natural", "--json"))
     assert unknown["near"] is False
@@ -91,6 +93,7 @@ def test_json_has_the_same(tmp_path, monkeypatch):
         ["robust=x"],
         ["p"],
         ["dataset=fashion-mini", "partition=natural"],
+        [f"dataset={__file__}.npz"],
         ["dataset=fashion-mini", "partition=file", "partition.path=nowhere.json"],
         ["protect.secagg=true", "robust=median"],
     ],

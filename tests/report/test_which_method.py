@@ -102,7 +102,7 @@ def sure(values):
     table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
     if len(values) == 1:
         return seeds
-    return f"{'clear' if fmean(values) > table[len(values) - 2] * error(values) else 'likely'}, {seeds}"
+    return f"{'clear' if fmean(values) > table[len(values) - 2] * error(values) else 'not clear'}, {seeds}"
 
 
 def test_the_page_is_what_the_result_files_give():
@@ -203,6 +203,12 @@ def test_what_is_said_of_a_condition(anchor):
         swing = {name: float(cells[1]) for name, cells, _ in rows(anchor)}
         expected = f"{best} is {'not clearly ' if close(narrowest) else ''}ahead of {len(kinds)} other method"
         assert text.startswith(expected)
+        thin = {family(name) for name, found in leads if len(found) < len(narrowest)}
+        assert (f"Over {len(thin)} of them it rests on fewer seeds." in text) is bool(thin)
+        runs = next(runs for name, _, runs in rows(anchor) if name == best)
+        last = fmean(fmean(stored(*run)["curves"]["accuracy"][: ROUNDS[run[0]]][-10:]) for run in runs.values())
+        falls = fmean(accuracies(runs).values()) - last > 1
+        assert (f"It falls: {last:.1f} over the last ten rounds." in text) is falls
         assert f"{lead(narrowest)} over {leads[0][0]}" in text
         assert f"({sure(narrowest)})" in text
         for name, found in leads:
@@ -217,7 +223,8 @@ def test_what_is_said_of_a_condition(anchor):
 def short_answers():
     """Each line of the short table, with its answers: names, lead, anchor, data set, words, names without state."""
     _, _, *lines = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0].splitlines()
-    answer = re.compile(r"\*\*([^*]+)\*\* \[([^\]]+)\]\(#([^)]+)\) \(\*([^*,]+), ([^*]+)\*\)(?:; no state: (.+))?")
+    names, link, where = r"(?:\*\*)?([^*]+?)(?:\*\*)?", r"\[([^\]]+)\]\(#([^)]+)\)", r"\(\*([^*,]+), ([^*]+)\*\)"
+    answer = re.compile(rf"{names} {link} {where}(?:; no state: (.+))?")
     for line in lines:
         holds, there, best = (cell.strip() for cell in line.strip("|").split(" | "))
         yield (holds, there), [answer.fullmatch(one).groups() for one in best.split("<br>")]
@@ -253,11 +260,19 @@ def test_the_papers_scale_wins_where_it_exists():
     for _, answers in short_answers():
         scales = [next(scale for scale in ROUNDS if each[2].startswith(scale.replace("/", "-"))) for each in answers]
         assert scales == sorted(scales, key=list(ROUNDS).index)
-        run: list[tuple[str, str, set[str]]] = []
-        for scale, (_, _, anchor, dataset, _, _) in zip(scales, answers, strict=True):
-            larger = {kind for own, data, kinds in run if own != scale and data == dataset for kind in kinds}
-            assert family(ranked(anchor)[0]) not in larger
-            run.append((scale, dataset, {family(name) for name, _, _ in rows(anchor)}))
+        for scale, (names, _, anchor, *_) in zip(scales, answers, strict=True):
+            setting = SECTIONS[anchor][0].partition(", model.")[0]
+            larger = tuple(own.replace("/", "-") for own in list(ROUNDS)[: list(ROUNDS).index(scale)])
+            for other, (title, *_) in SECTIONS.items():
+                if title.partition(", model.")[0] == setting and other.startswith(larger) and ranked(other)[0]:
+                    assert re.split(r"\W", names)[0] not in {family(name) for name, _, _ in rows(other)}
+
+
+def test_what_is_bold_was_compared_with_more_than_one_other():
+    card = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0]
+    answers = re.findall(r"(\*\*)?\w[^|<>*]*?(?:\*\*)? \[[^\]]*, of (\d+) methods\]", card)
+    assert len(answers) == sum(len(found) for _, found in short_answers())
+    assert all(bool(bold) is (int(count) > 2) for bold, count in answers)
 
 
 def test_costs_are_those_that_were_declared_and_measured():
@@ -284,6 +299,6 @@ def test_a_page_is_made_of_whatever_there_is():
     other = condition(entry("fedtrack", 60.0), entry("rebafl", 50.0), dataset="svhn")
     text = generated(Measured((few, alone, other)))
     assert "| [fedtrack](algorithms/fedtrack.md) | none | length, means, scatter | not run beside FedAvg |" in text
-    answer = "**fednova** [+10.5 ± 0.5, clear, 2 seeds, of 2 methods](#paper-1) (*fashion-mnist, 20 clients*)"
+    answer = "fednova [+10.5 ± 0.5, clear, 2 seeds, of 2 methods](#paper-1) (*fashion-mnist, 20 clients*)"
     assert f"| all classes | 100% there, anew each round | {answer} |" in text
     assert "There is nothing to compare yet." in text

@@ -30,7 +30,7 @@ def keep(folder, scale, words, accuracy, up=1000, cloud=None, own=""):
 def entry(name, *accuracies, swing=1.0, **by_seed):
     """A method with the accuracies of seeds 0, 1, …, or of those that are named: `seed3=70.0`."""
     cells = {**dict(enumerate(accuracies)), **{int(seed[4:]): value for seed, value in by_seed.items()}}
-    return Entry(name, 1000, 1000, {seed: Cell(f"{name}-{seed}", value, swing) for seed, value in cells.items()})
+    return Entry(name, 1000, 1000, {seed: Cell(f"{name}-{seed}", value, swing, value) for seed, value in cells.items()})
 
 
 def setting(**changed):

@@ -2,7 +2,7 @@
 
 Cells are compared only if nothing but the algorithm and the seed differs; whether those who are not there were away or
 lost their upload does not, since both give the same curves. Of a method's settings count its defaults, and
-those that were chosen on held-out images (in `results/beyond/tuning`, and reported); others were tried on test images.
+those that were tuned on held-out images (in `results/beyond/tuning`) and reported; others were tried on test images.
 """
 
 from __future__ import annotations
@@ -37,12 +37,17 @@ SCALES = {
 }
 
 
+TITLES = {"paper": "the paper's scale", TUNED: "the 40-round scale", "quick": "the quick scale"}
+
+
 class Cell(NamedTuple):
-    """One run: its file, and its mean accuracy and swing over the second half; of FedDyn also the cloud model's."""
+    """One run: its file, its mean accuracy and swing over the second half, its mean accuracy over the last ten rounds;
+    of FedDyn also the cloud model's over the second half."""
 
     file: str
     accuracy: float
     swing: float
+    last: float
     cloud: float | None = None
 
 
@@ -132,9 +137,9 @@ def _results(folder: Path, scale: str) -> Iterator[tuple[Result, Path]]:
 
 
 def _cell(file: str, result: Result) -> Cell:
-    accuracy, swing = (round(result.measure(name), 4) for name in ("second_half", "swing"))
+    accuracy, swing, last = (round(result.measure(name), 4) for name in ("second_half", "swing", "last10"))
     cloud = result.curves.get("cloud_accuracy", [None])
-    return Cell(file, accuracy, swing, None if None in cloud else round(second_half(cloud), 4))
+    return Cell(file, accuracy, swing, last, None if None in cloud else round(second_half(cloud), 4))
 
 
 def order(condition: Condition) -> tuple[Any, ...]:

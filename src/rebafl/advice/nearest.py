@@ -1,29 +1,32 @@
 """What was measured near a user's setting, and what does it say? The nearest condition of each data set and scale.
 
-It has the fewest steps (`apart`), and is near if these are at most two. The paper's scale comes first; of a smaller one
-the nearest condition is added only if it is nearer, or if its best method was not run at the larger ones.
+It has the fewest steps (`apart`), and is near if these are at most two. The scale comes first whose rounds are nearest
+to the user's; of another the nearest condition is added only if it is nearer, or if its best method was not run there.
+What to take is what the nearest of them says in which more than a few methods were compared, rounds counted as well.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log2
 
 from ..algorithms.fedavg import FedAvg
 from ..base.config import KIND, plain
 from ..base.errors import UserError
 from ..data import is_here
-from ..runs.experiment import prepare
+from ..runs.experiment import load_data, prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
-from .measured import ROUNDS, Condition, Measured, algorithm_of, name_of
+from .measured import ROUNDS, TITLES, Condition, Measured, algorithm_of, name_of
 from .setting import Setting, apart, setting_of
 from .verdict import Verdict, judge, judge_stateless
 
 NEAR = 2.0  # steps
-SEEDS = "0..2"
+PER_HALVING = 0.5  # steps for half or twice as many rounds, where one condition is to decide
+SEEDS = range(3)
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,32 @@ class Near:
 
     @property
     def words(self) -> str:
-        """How near it is."""
+        """How near it is, and in what it differs."""
         if not self.differences:
             return "like yours"
         differences = "; ".join(words for _, words in self.differences)
         return f"{'near yours' if self.is_near else 'not near yours'} ({self.steps:.1f} steps): {differences}"
+
+    @property
+    def source(self) -> str:
+        """Where it is from, for one line: how sure, of how many methods, at which scale, how near."""
+        near = f"{self.steps:.1f} steps from yours" if self.differences else "like yours"
+        dataset, scale = self.condition.setting.dataset, TITLES[self.condition.scale]
+        return f"{self.verdict.lead}; {dataset} at {scale}, {near}"
 
 
 @dataclass(frozen=True)
 class Advice:
     """All that is to be said to a user; `found` holds one condition that is not near, if none is.
 
-    `again` measures it in the user's own setting; `refused` is why that cannot be run as it is, or ''.
+    `found` begins with the one that decides. `again` measures it in the user's own setting; `refused` is why that
+    cannot be run as it is, or ''.
     """
 
     setting: Setting
     found: tuple[Near, ...]
     excluded: dict[str, str]
+    methods: tuple[str, ...]
     again: str
     refused: str
 
@@ -71,21 +83,29 @@ class Advice:
 
     @property
     def take(self) -> str:
-        """In one line; where conditions near it disagree, the first that is said of has the largest scale."""
+        """In one line, with what it rests on; and which conditions near it say something else."""
         if not self.is_near:
             return "Nothing near it was measured. The nearest, which says little about yours:"
-        level = [[entry.name for entry in near.verdict.level] for near in self.found]
-        common = [name for name in level[0] if all(name in names for names in level)]
-        if not common:
-            others = dict.fromkeys(" or ".join(names) for names in level[1:])
-            return f"Take {' or '.join(level[0])}; but {' and '.join(others)} elsewhere near yours: measure it."
-        where = "the condition" if len(level) == 1 else f"each of {len(level)} conditions"
-        sure = dict.fromkeys(near.verdict.leads[0].sure for near in self.found)
-        return f"Take {' or '.join(common)}: ahead in {where} near yours ({'; '.join(sure)})."
+        first, *rest = self.found
+        take = f"{'Of the two that were compared take' if first.verdict.few else 'Take'} {first.verdict.names}"
+        names = {entry.name for entry in first.verdict.level}
+        others: dict[str, str] = {}
+        for near in rest:
+            if names.isdisjoint(entry.name for entry in near.verdict.level):
+                others.setdefault(near.verdict.names, near.source)
+        but = "".join(f" But {name} ({source})." for name, source in others.items())
+        return f"{take} ({first.source}).{but}{' Measure it.' if others else ''}"
+
+    @property
+    def runs(self) -> int:
+        """How many `again` makes."""
+        return len(self.methods) * len(SEEDS)
 
 
 def advise(settings: Settings, words: Sequence[str], measured: Measured, no_state: bool = False) -> Advice:
-    """`words` are the user's own, for the command that measures it."""
+    """`words` are the user's own, for the command that measures it. Data that are here must be readable."""
+    if is_here(settings.dataset):
+        load_data(settings, say=lambda text: None)
     mine = setting_of(settings, observe=True)
     names = {entry.name: entry.algorithm for condition in measured.conditions for entry in competing(condition)}
     reasons = {name: ruled_out(algorithm, settings, no_state) for name, algorithm in sorted(names.items())}
@@ -95,8 +115,9 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded))]
     known = sorted({near.condition.setting.dataset for near in judged})
     datasets = [mine.dataset] if mine.dataset in known else known
-    found = [near for dataset in datasets for near in _said(judged, dataset)]
-    near_ones = [near for near in found if near.is_near]
+    shorter = {scale: abs(log2(settings.rounds / rounds)) for scale, rounds in ROUNDS.items()}
+    found = [near for dataset in datasets for near in _said(judged, dataset, sorted(shorter, key=lambda s: shorter[s]))]
+    near_ones = sorted((near for near in found if near.is_near), key=lambda near: _rank(near, shorter))
     found = near_ones or sorted(found, key=lambda near: near.steps)[:1]
     good = {entry.name for near in near_ones for entry in (*near.verdict.level, near.verdict.leads[0].over)}
     good = good or {near.verdict.best.name for near in judged}
@@ -105,7 +126,13 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
         name_of({KIND: name.partition("[")[0], **plain(algorithm_of(name))}, own)
         for name in sorted({"fedavg", *good} - excluded.keys())
     ]
-    return Advice(mine, tuple(found), excluded, command(words, named), _refused(settings))
+    return Advice(mine, tuple(found), excluded, tuple(named), command(words, named), _refused(settings))
+
+
+def _rank(near: Near, shorter: Mapping[str, float]) -> tuple[float, ...]:
+    """What decides comes first: those of more than a few methods, the nearest, those of the most methods and seeds."""
+    steps, verdict = near.steps + PER_HALVING * shorter[near.condition.scale], near.verdict
+    return verdict.few, round(steps, 3), -verdict.compared, -len(verdict.leads[0].differences)
 
 
 def _refused(settings: Settings) -> str:
@@ -124,10 +151,10 @@ def _near(mine: Setting, condition: Condition, excluded: dict[str, str]) -> Near
     return Near(condition, differences, verdict, judge_stateless(entries)) if verdict else None
 
 
-def _said(judged: Sequence[Near], dataset: str) -> list[Near]:
-    """What is said of a data set, the largest scale first."""
+def _said(judged: Sequence[Near], dataset: str, scales: Sequence[str]) -> list[Near]:
+    """What is said of a data set, scale by scale."""
     said: list[Near] = []
-    for scale in ROUNDS:
+    for scale in scales:
         here = [n for n in judged if (n.condition.scale, n.condition.setting.dataset) == (scale, dataset)]
         nearest = min(here, key=lambda near: near.steps, default=None)
         if nearest and (not said or _adds(nearest, said)):
@@ -135,12 +162,13 @@ def _said(judged: Sequence[Near], dataset: str) -> list[Near]:
     return said
 
 
-def _adds(smaller: Near, larger: Sequence[Near]) -> bool:
-    run = {entry.kind for near in larger for entry in near.condition.entries}
-    return smaller.steps < min(near.steps for near in larger) or smaller.verdict.best.kind not in run
+def _adds(near: Near, before: Sequence[Near]) -> bool:
+    run = {entry.kind for one in before for entry in one.condition.entries}
+    return near.steps < min(one.steps for one in before) or near.verdict.best.kind not in run
 
 
 def command(words: Sequence[str], names: Sequence[str]) -> str:
     """What a user runs to know it for sure: FedAvg and what did well nearby, or anywhere if nothing is near."""
     mine = [word for word in words if not re.match(r"(algorithm\b.*|seed|out)=", word)]
-    return shlex.join(["rebafl", "sweep", *mine, f"algorithm={','.join(names)}", f"seed={SEEDS}", "out=runs/which"])
+    seeds = f"seed={SEEDS[0]}..{SEEDS[-1]}"
+    return shlex.join(["rebafl", "sweep", *mine, f"algorithm={','.join(names)}", seeds, "out=runs/which"])

@@ -1,7 +1,8 @@
 """Which method was best under a condition, by how much, and how sure is that?
 
 Two methods are compared by their differences on the seeds that both have. A lead that is at most half a point, or at
-most its standard error, is too close; one seed is one seed. The best is the one that fewest other methods are ahead of.
+most its standard error, is too close; one seed is one seed. The best is the one that fewest other methods are ahead of,
+the next the one over which its lead is smallest. Two methods alone say little: they are few.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from .limits import keeps_state
 from .measured import Entry
 
 CLOSE = 0.5  # points
+FEW = 2  # methods: of so few, the best is only the better one
+FALLS = 1.0  # points by which the last ten rounds are below the second half
 Named = Callable[[Entry], str]
 
 
@@ -49,13 +52,13 @@ class Lead:
 
     @property
     def sure(self) -> str:
-        """How sure it is, in words; clear: zero is outside of the 95 % interval."""
+        """How sure it is, in words; clear: zero is outside of the 95 % interval of Student's t."""
         count = len(self.differences)
         seeds = "one seed" if count == 1 else f"{count} seeds"
         interval = paired(self.differences, dict.fromkeys(self.differences, 0.0))
         if self.close or interval is None:
             return f"too close, {seeds}" if self.close else seeds
-        return f"{'clear' if interval.low > 0 else 'likely'}, {seeds}"
+        return f"{'clear' if interval.low > 0 else 'not clear'}, {seeds}"
 
     def __str__(self) -> str:
         return f"{self.mean:+.1f}" + (f" ± {self.error:.1f}" if len(self.differences) > 1 else "")
@@ -74,19 +77,49 @@ class Verdict:
         return [self.best, *(lead.over for lead in self.leads if lead.close)]
 
     @property
+    def names(self) -> str:
+        """Those of the level ones, for people."""
+        return " or ".join(entry.name for entry in self.level)
+
+    @property
+    def compared(self) -> int:
+        """How many methods were, whatever their settings."""
+        return 1 + len({lead.over.kind for lead in self.leads})
+
+    @property
+    def few(self) -> bool:
+        return self.compared <= FEW
+
+    @property
+    def lead(self) -> str:
+        """The smallest, how sure it is, and of how many methods."""
+        first = self.leads[0]
+        said = first.sure if first.close else f"{first}, {first.sure}"
+        return f"{said}, of {self.compared} methods"
+
+    @property
     def deciding(self) -> list[Lead]:
         """Over the next, and over FedAvg."""
         return [*self.leads[:1], *(lead for lead in self.leads[1:] if lead.over.name == "fedavg")]
 
     def sentence(self, named: Named) -> str:
         """Its accuracy, by how much it is ahead of whom, and how steady it is."""
-        first, kinds = self.leads[0], {lead.over.kind for lead in self.leads}
-        ahead = f"is {'not clearly ' if first.close else ''}ahead of {len(kinds)} other method{'s' * (len(kinds) > 1)}"
+        first, others = self.leads[0], self.compared - 1
+        ahead = f"is {'not clearly ' if first.close else ''}ahead of {others} other method{'s' * (others > 1)}"
         leads = " and ".join(f"{lead} over {named(lead.over)}" for lead in self.deciding)
-        text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure})."
+        text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure}).{self._where_thin}"
+        last = fmean(cell.last for cell in self.best.cells.values())
+        text += f" It falls: {last:.1f} over the last ten rounds." if mean(self.best) - last > FALLS else ""
         calm = min((lead.over for lead in self.leads), key=swing)
         steadier = f", {named(calm)} by {swing(calm):.1f}" if swing(calm) < swing(self.best) else ", the least of all"
         return f"{text} It changes by {swing(self.best):.1f} points from round to round{steadier}."
+
+    @property
+    def _where_thin(self) -> str:
+        """Which leads rest on fewer seeds than the one that is named."""
+        seeds = len(self.leads[0].differences)
+        thin = {lead.over.kind for lead in self.leads if len(lead.differences) < seeds}
+        return f" Over {len(thin)} of them it rests on fewer seeds." if thin else ""
 
 
 def judge(entries: Sequence[Entry]) -> Verdict | None:

@@ -61,7 +61,7 @@ def _show(advice: Advice, measured: Measured) -> None:
     for reason in dict.fromkeys(advice.excluded.values()):
         names = [name for name, own in advice.excluded.items() if own == reason]
         _print(f"Left out: {', '.join(names)}, since {reason.rstrip('.')}.", "dim")
-    _print(f"To measure it in your own setting: {advice.again}")
+    _print(f"To measure it in your own setting, {advice.runs} runs: {advice.again}")
     if advice.refused:
         _print(f"That cannot be run as it is: {advice.refused}")
 
@@ -94,7 +94,8 @@ def _files(verdict: Verdict, scale: str) -> list[str]:
 
 
 def _plain(advice: Advice) -> Plain:
-    said = {"setting": str(advice.setting), "near": advice.is_near, "take": advice.take}
+    take = [entry.name for entry in advice.found[0].verdict.level] if advice.is_near else []
+    said = {"setting": str(advice.setting), "near": advice.is_near, "methods": take, "take": advice.take}
     said |= {"excluded": advice.excluded, "run": advice.again, "refused": advice.refused}
     return {**said, "found": [_plain_near(near) for near in advice.found]}
 
@@ -116,7 +117,7 @@ def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
         {
             "over": lead.over.name,
             "points": round(lead.mean, 4),
-            "error": round(lead.error, 4),
+            "error": round(lead.error, 4) if len(lead.differences) > 1 else None,
             "seeds": [*lead.differences],
             "sure": lead.sure,
         }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..advice.limits import competing, no_competitor, shared_in_words
-from ..advice.measured import ROUNDS, SCALES, Condition, Entry, Measured, order
+from ..advice.measured import ROUNDS, SCALES, TITLES, Condition, Entry, Measured, order
 from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, mean, swing
 from .markdown import markdown_table
-
-TITLES = {"paper": "the paper's scale", "beyond/report": "the 40-round scale", "quick": "the quick scale"}
 
 
 @dataclass(frozen=True)
@@ -66,16 +64,19 @@ def short_table(sections: Sequence[Section]) -> str:
 
 
 def _answers(sections: Sequence[Section]) -> Iterator[str]:
-    """Of each data set those of the largest scale; of smaller ones where their best method was not run at a larger."""
+    """Of each setting that of the largest scale; of smaller ones where their best method was not run at a larger."""
     run: set[tuple[str, str]] = set()
     for scale in ROUNDS:
         here = [section for section in sections if section.condition.scale == scale]
         for section in here:
-            if section.verdict and (section.condition.setting.dataset, section.verdict.best.kind) not in run:
+            if section.verdict and (_place(section), section.verdict.best.kind) not in run:
                 yield _answer(section, section.verdict)
-        run |= {
-            (section.condition.setting.dataset, entry.kind) for section in here for entry in section.condition.entries
-        }
+        run |= {(_place(section), entry.kind) for section in here for entry in section.condition.entries}
+
+
+def _place(section: Section) -> str:
+    """The setting but for the model, which belongs to the scale where data are small."""
+    return str(replace(section.condition.setting, other={}))
 
 
 def _where(section: Section) -> str:
@@ -87,15 +88,9 @@ def _where(section: Section) -> str:
 
 
 def _answer(section: Section, verdict: Verdict) -> str:
-    lead = verdict.leads[0]
-    sure = lead.sure if lead.close else f"{lead}, {lead.sure}"
-    stateless = f"; no state: {_level(section.stateless)}" if section.stateless else ""
-    of = f"of {1 + len({lead.over.kind for lead in verdict.leads})} methods"
-    return f"**{_level(verdict)}** [{sure}, {of}](#{section.anchor}) (*{_where(section)}*){stateless}"
-
-
-def _level(verdict: Verdict) -> str:
-    return " or ".join(entry.name for entry in verdict.level)
+    stateless = f"; no state: {section.stateless.names}" if section.stateless else ""
+    names = verdict.names if verdict.few else f"**{verdict.names}**"
+    return f"{names} [{verdict.lead}](#{section.anchor}) (*{_where(section)}*){stateless}"
 
 
 def _section(section: Section) -> str:
@@ -104,9 +99,15 @@ def _section(section: Section) -> str:
     if section.stateless:
         said += f" **If clients keep no state:** {section.stateless.sentence(linked)}"
     header = ("method", "second half", "swing", "to the best", "seeds", "kB up", "kB down", "clients keep")
-    entries = sorted(condition.entries, key=lambda entry: -mean(entry))
+    entries = sorted(condition.entries, key=lambda entry: -_standing(entry, verdict))
     rows = [_row(entry, verdict, condition.scale) for entry in entries]
     return f'<a id="{section.anchor}"></a>\n\n### {condition.setting}\n\n{said}\n\n{markdown_table(header, rows)}'
+
+
+def _standing(entry: Entry, verdict: Verdict | None) -> float:
+    """Its accuracy on the seeds of the best, as its difference says: means over other seeds are of other draws."""
+    lead = Lead(entry, verdict.best) if verdict else None
+    return mean(verdict.best) + lead.mean if verdict and lead and lead.differences else mean(entry)
 
 
 def _row(entry: Entry, verdict: Verdict | None, scale: str) -> Sequence[str]:
