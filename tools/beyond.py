@@ -3,7 +3,7 @@
     python tools/beyond.py tuning --jobs 2      # seeds 100 to 102, scored on 5,000 held-out training images
     python tools/beyond.py report --seeds 0,1   # the chosen settings on the test images
     python tools/beyond.py ablation
-    python tools/beyond.py ceiling              # all there, iid: what no method passes
+    python tools/beyond.py ceiling              # all there, iid: a reference
     python tools/beyond.py table
 
 What is run is in tools/beyond.toml. Each run is resumable, and what is kept of it is a file in results/beyond.
