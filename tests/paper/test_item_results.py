@@ -38,6 +38,7 @@ def test_ours_is_run_when_it_is_named_and_not_otherwise():
         "fig-dropout",
         "clustered",
         "table-scale",
+        "authors-draw",
     }
 
 
