@@ -68,6 +68,8 @@ def test_the_commands(tmp_path, monkeypatch):
         (["run", "tabel1"], "did you mean 'table1'"),
         (["run", "table1", "--scale", "huge"], "--scale: there is no 'huge'"),
         (["run", "table1", "--only", "FedAwg"], "did you mean 'FedAvg'"),
+        (["run", "table1", "--only", "FEDTRACK"], "there is no 'FEDTRACK' (did you mean 'FedTrack'?)"),
+        (["run", "all", "cost"], "'all' stands alone, for every item"),
         (["run", "table1", "--where", "cifar-10"], "--where: there is no 'cifar-10'"),
         (["run", "table1", "--seeds", "one"], "--seeds"),
         (["run", "table1", "--seeds", "0,-1"], "--seeds: -1 is none"),

@@ -188,9 +188,11 @@ def _plain_value(value: Any) -> Any:
 
 
 def choices(word: str, allowed: Iterable[str]) -> str:
+    """What is allowed in place of a word, and which of it is nearest, in whichever case the word is written."""
     names = sorted(allowed)
-    near = difflib.get_close_matches(word, names, n=1)
-    return (f" (did you mean {near[0]!r}?)" if near else "") + f"; there are: {', '.join(names) or 'none'}"
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), lower, n=1)
+    return (f" (did you mean {lower[near[0]]!r}?)" if near else "") + f"; there are: {', '.join(names) or 'none'}"
 
 
 def _explain(error: pydantic.ValidationError, cls: type, values: Mapping[str, Any], where: str) -> str:

@@ -141,6 +141,8 @@ def find_item(name: str) -> Item:
 
 def find_items(names: Sequence[str]) -> list[Item]:
     """The items of these names; all of them for `all` alone."""
+    if ALL in names and len(names) > 1:
+        raise UserError(f"{ALL!r} stands alone, for every item; leave it out, or what stands beside it.")
     return [find_item(name) for name in (item_names() if list(names) == [ALL] else names)]
 
 
