@@ -129,6 +129,8 @@ def test_what_is_missing_of_an_item_can_be_listed_only(tmp_path, monkeypatch):
     assert re.findall(r"\w+, here, seed \d", done.stdout) == ["FedAvg, here, seed 3", "ReBaFL, here, seed 3"]
     assert "2 cells to run, about" in done.stderr
     assert list(tmp_path.iterdir()) == []
+    told = re.sub(r"[\s│]+", " ", CliRunner().invoke(cli.app, ["paper", "run", "--help"]).output)
+    assert "measured now by training briefly" in told, "it only lists, and takes seconds all the same"
 
 
 def test_what_claims_no_longer_need_is_not_run(tmp_path, monkeypatch):

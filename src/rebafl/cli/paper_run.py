@@ -47,7 +47,12 @@ def run(
         typer.Option("--open-claims", help="What decides open claims, cheapest per claim first; default: all items."),
     ] = False,
     listing: Annotated[
-        bool, typer.Option("--list", help="Only list what would be run, and how long it takes.")
+        bool,
+        typer.Option(
+            "--list",
+            help="Only list what would be run, and how long it takes, which is measured now by training briefly and "
+            "moves with the machine's load.",
+        ),
     ] = False,
     results: Results = KEPT,
     work: Annotated[Path, typer.Option("--work", help="Where runs are kept while they are unfinished.")] = Path(
