@@ -92,6 +92,16 @@ def test_mistakes_are_named(words, reason):
     assert reason in str(error)
 
 
+def test_an_item_is_shown_with_its_note_and_with_what_the_papers_own_numbers_decide(tmp_path):
+    item = find_item("clustered")
+    for cell in cells(item, find_scale("quick"))[:2]:
+        keep_made(cell, tmp_path, 50.0)
+    words = ["paper", "show", "clustered", "--results", str(tmp_path), "--out", str(tmp_path)]
+    shown = CliRunner().invoke(cli.app, words).output
+    assert item.note in shown
+    assert re.findall(r"the paper's own numbers, by the same rules: (.+)", shown) == ["held", "did not hold"]
+
+
 @pytest.mark.usefixtures("small")
 def test_open_claims_are_listed_then_run_until_they_are_decided(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from ..paper.item_results import ItemResults
 from ..paper.items import ALL, cells, find_item, find_items, find_scale, item_names, scale_names
 from ..paper.results import count_finished
 from ..paper.verify import choose
-from ..report.paper_claims import compared
+from ..report.paper_claims import by_their_numbers, compared
 from ..report.paper_tables import tables
 from .paper_run import KEPT, Results, run
 from .terminal import HELP, AsJson, out, show_table
@@ -86,11 +86,13 @@ def show_item(
         raise UserError(
             f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
         )
+    if shown.item.note:
+        out.print(Text(shown.item.note), soft_wrap=True)
     for condition, (header, rows) in tables(shown, always_printed=True):
         show_table(header, rows, condition)
     for reading in shown.readings:
         out.print(Text(f"{reading.decision}: {reading.claim.text}"), soft_wrap=True)
-        for line in compared(reading):
+        for line in (*compared(reading), *by_their_numbers(shown.item, reading.claim)):
             out.print(Text(f"  {line}"), soft_wrap=True)
     for trouble in shown.troubles():
         out.print(Text(trouble, "yellow"), soft_wrap=True)

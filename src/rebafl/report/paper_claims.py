@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.gaps import Gap, by_the_authors_model
 from ..paper.item_results import ItemResults
+from ..paper.items import Claim, Item
 from ..paper.readings import DECISIONS, DEPENDS, OPEN, TABLE_MEASURES, Reading
 from ..paper.verdicts import FAILED, HELD, judge_printed
 from .markdown import markdown_table
@@ -78,8 +79,7 @@ def claims_of_item(paper: ItemResults, quick: ItemResults) -> str:
         lines = compared(reading)
         if reading.decision in OPEN:
             lines += [f"quick, {line}" for line in compared(smaller)]
-        if own := judge_printed(paper.item, reading.claim):
-            lines.append(f"the paper's own numbers, by the same rules: {own}")
+        lines += by_their_numbers(paper.item, reading.claim)
         claim = f"- {paper.item.name}.{number} {bold(reading.decision)}: {reading.claim.text}"
         parts += [claim, *(f"  - {line}" for line in lines)]
     return "\n".join(parts)
@@ -93,6 +93,12 @@ def compared(reading: Reading) -> list[str]:
         f"{name}: {verdict.decision}" + (f": {verdict.evidence}" if verdict.evidence else "")
         for name, verdict in lines.items()
     ]
+
+
+def by_their_numbers(item: Item, claim: Claim) -> list[str]:
+    """What the numbers that the paper prints decide, where they decide something."""
+    own = judge_printed(item, claim)
+    return [f"the paper's own numbers, by the same rules: {own}"] if own else []
 
 
 def gaps_in_words(every: Sequence[Gap]) -> str:
