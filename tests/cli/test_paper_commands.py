@@ -16,7 +16,8 @@ from rebafl.cli.words import parse_time
 from rebafl.paper import forecast as forecast_module
 from rebafl.paper import runner
 from rebafl.paper.forecast import Forecast
-from rebafl.paper.items import Claim, cells, find_item, find_scale
+from rebafl.paper.items import Claim, cells, cells_of, find_item, find_scale
+from rebafl.report.reproduction import Page
 from rebafl.runs.record import Record
 from support.paper import keep_made
 from support.toy import quiet
@@ -90,6 +91,22 @@ def test_mistakes_are_named(words, reason):
     error = CliRunner().invoke(cli.app, ["paper", *words]).exception
     assert isinstance(error, UserError)
     assert reason in str(error)
+
+
+def test_the_list_ends_with_each_cell_counted_once_as_the_page_counts_it(tmp_path):
+    """FedAvg at m = 20 is a cell of table1, ablation and others; FedTrack is none of the paper's."""
+    paper, table1 = find_scale("paper"), [find_item("table1")]
+    of_paper = cells_of(table1, paper, [0, 3], ["FedAvg", "ReBaFL"], ["cifar-10 m=20"])
+    for cell in (*of_paper, *cells_of(table1, paper, [0], ["FedTrack"], ["cifar-10 m=20"])):
+        keep_made(cell, tmp_path, 50.0)
+    lines = CliRunner().invoke(cli.app, ["paper", "list", "--results", str(tmp_path)]).output.splitlines()
+    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    rows = {name or title: counts for name, title, *counts in table}
+    assert (rows["table1"][0], rows["ablation"][0]) == ("2 of 40", "2 of 16")
+    assert rows["all"] == ["2 of 179", "0 of 179"]
+    assert "**. 2 of 179 cells are finished there." in Page(tmp_path, {}).text()
+    assert rows["beside them: further seeds of these cells"] == ["2", "0"]
+    assert rows["beside them: methods of this project (FedTrack)"] == ["1", "0"]
 
 
 def test_an_item_is_shown_with_its_note_and_with_what_the_papers_own_numbers_decide(tmp_path):

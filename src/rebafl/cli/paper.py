@@ -9,9 +9,8 @@ import typer
 from rich.text import Text
 
 from ..base.errors import UserError
-from ..paper.item_results import ItemResults
-from ..paper.items import ALL, cells, find_item, find_items, find_scale, item_names, scale_names
-from ..paper.results import count_finished
+from ..paper.item_results import Count, ItemResults, counted_once
+from ..paper.items import ALL, find_item, find_items, find_scale, item_names, scale_names
 from ..paper.verify import choose
 from ..report.paper_claims import by_their_numbers, compared
 from ..report.paper_tables import tables
@@ -35,11 +34,24 @@ def list_items(results: Results = KEPT) -> None:
 
     Example: `rebafl paper list`
     """
-    rows = []
-    for item in map(find_item, item_names()):
-        counts = (count_finished(cells(item, find_scale(scale)), results) for scale in scale_names())
-        rows.append((item.name, item.title, *(f"{done} of {total}" for done, total in counts)))
-    show_table(("item", "what it is", *(f"{name}: finished" for name in scale_names())), rows)
+    items, scales = [find_item(name) for name in item_names()], [find_scale(name) for name in scale_names()]
+    shown = [[ItemResults(item, scale, results) for scale in scales] for item in items]
+    rows = [
+        (item.name, item.title, *(_finished(counted_once([at_scale])) for at_scale in of_item))
+        for item, of_item in zip(items, shown, strict=True)
+    ]
+    every = [counted_once(at_scale) for at_scale in zip(*shown, strict=True)]
+    ours = ", ".join(dict.fromkeys(method for item in items for method in item.ours)) or "none"
+    rows += [
+        (ALL, "each cell once, also where items share it", *map(_finished, every)),
+        ("", "beside them: further seeds of these cells", *(str(count.further_seeds) for count in every)),
+        ("", f"beside them: methods of this project ({ours})", *(str(count.ours) for count in every)),
+    ]
+    show_table(("item", "what it is", *(f"{scale.name}: finished" for scale in scales)), rows)
+
+
+def _finished(count: Count) -> str:
+    return f"{count.finished} of {count.of}"
 
 
 app.command()(run)

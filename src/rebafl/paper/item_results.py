@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -141,3 +141,28 @@ class ItemResults:
                     of = f" ({seeds} seeds)" if seeds > 1 else ""
                     gaps.append(f"{row.name}, {condition}: {ours:.2f}{of} against {row.theirs:.2f}")
         return gaps
+
+
+@dataclass(frozen=True)
+class Count:
+    """Cells of the paper, how many of them are finished with some seed, and which finished cells stand beside them."""
+
+    of: int
+    finished: int
+    further_seeds: int
+    ours: int  # of methods that are not the paper's, of every seed
+
+
+def counted_once(shown: Iterable[ItemResults]) -> Count:
+    """Cells that several items share, or that one has under two names, are one."""
+    papers, finished, ours = set[str](), set[tuple[str, int]](), set[tuple[str, int]]()
+    for items in shown:
+        for (method, condition), key in items.keys.items():
+            with_seeds = {(key, seed) for seed in items.lookup(method, condition)}
+            if method in items.item.ours:
+                ours |= with_seeds
+            else:
+                papers.add(key)
+                finished |= with_seeds
+    with_some_seed = {key for key, _ in finished}
+    return Count(len(papers), len(with_some_seed), len(finished) - len(with_some_seed), len(ours))

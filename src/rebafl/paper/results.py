@@ -161,11 +161,6 @@ def finished(cell: Cell, folder: Path) -> bool:
     return result is not None and result.rounds >= cell.settings.rounds
 
 
-def count_finished(cells: Sequence[Cell], folder: Path) -> tuple[int, int]:
-    """How many cells are finished, and how many there are."""
-    return sum(finished(cell, folder) for cell in cells), len(cells)
-
-
 def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
     """Cells to run, each run once even if several items show it."""
     unique = {cell.key: cell for cell in cells}

@@ -13,7 +13,7 @@ from ..base.config import Plain
 from ..base.errors import UserError
 from ..base.files import write_text
 from ..paper.gaps import gaps
-from ..paper.item_results import FAR, ItemResults
+from ..paper.item_results import FAR, ItemResults, counted_once
 from ..paper.items import PAPER, deviations, find_item, find_scale, item_names, scale_names
 from ..paper.readings import OPEN, Reading
 from ..paper.results import Result
@@ -98,12 +98,11 @@ class Page:
         with_cloud = counted([reading.with_cloud_model for reading in readings])
         by_cloud = f" (with FedDyn by its cloud model, as the authors' code scores it: {with_cloud})"
         by_cloud = by_cloud if with_cloud != counted(readings) else ""
-        cells = {key for shown in self.at(PAPER) for side, key in shown.keys.items() if side[0] in shown.item.methods}
-        done = {shown.keys[side] for shown in self.at(PAPER) for side in shown.results} & cells
+        cells = counted_once(self.at(PAPER))
         return (
             "# Reproduction\n\n"
             f"**Of the paper's {len(readings)} claims, at its own scale: {counted(readings)}**{by_cloud}. "
-            f"{len(done)} of {len(cells)} cells are finished there. "
+            f"{cells.finished} of {cells.of} cells are finished there. "
             f"At the quick scale, which shows directions only: {counted(quick)}. "
             "Written by `rebafl paper report` from the files in [results](../results).\n\n"
             f"## Which number does the paper print?\n\n{gaps_in_words(gaps(self.at(PAPER)))}"
