@@ -123,6 +123,20 @@ def test_wrong_input_says_what_and_where(tmp_path, monkeypatch, words, reason):
         inside(*words)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare", "export", "log", "predict", "privacy audit", "report", "rollback", "runs", "stop", "tag", "ui",
+        "verify",
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_not_the_current_folder(runs, monkeypatch, command):
+    """`rebafl stop "$RUN"` where RUN is not set, inside a run's own directory."""
+    monkeypatch.chdir(runs / "fedavg0")
+    with pytest.raises(UserError, match="A path is empty"):
+        inside(*command.split(), "", *(["shoe.png"] if command == "predict" else []))
+
+
 def test_broken_toml(tmp_path):
     (tmp_path / "c.toml").write_text("rounds = = 3")
     with pytest.raises(UserError, match=r"c\.toml cannot be read as TOML"):

@@ -16,7 +16,7 @@ from ..report.summary import Run, group_runs, mixed_bits, read_run, repeated_see
 from ..runs.record import CONFIG, rounds_done
 from ..runs.tags import read_tags
 from ..ui.folder import find_runs
-from .terminal import AsJson, Png, out, say, show
+from .terminal import AsJson, Png, given_path, out, say, show
 
 
 def compare(
@@ -78,7 +78,7 @@ def _named_runs(words: Iterable[str], tags: set[str]) -> list[Run]:
 def _label_and_path(word: str) -> tuple[str, Path]:
     """`LABEL=RUN` or `RUN`; a path may have an equals sign itself."""
     label, equals, path = word.partition("=")
-    return (label, Path(path)) if equals and label and path and not exists(Path(word)) else ("", Path(word))
+    return (label, Path(path)) if equals and label and path and not exists(Path(word)) else ("", given_path(word))
 
 
 def _below(path: Path, tags: set[str]) -> list[Path]:

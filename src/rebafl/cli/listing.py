@@ -20,7 +20,7 @@ from ..runs.record import ROUNDS, Record
 from ..runs.tags import change_tags
 from ..runs.tally import tally
 from ..ui.folder import Folder
-from .terminal import AsJson, in_words, out, say, show
+from .terminal import AsJson, RunDirs, given_path, in_words, out, say, show
 
 Order = Literal["name", "best", "last", "second_half", "time", "changed"]
 TROUBLE = re.compile(rb'"refused": \{"|"missing": |"updated": false')  # in rounds.jsonl
@@ -28,9 +28,9 @@ COLUMNS = ("state", "rounds", "best", "last", "second\nhalf", "time", "left")
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the runs are, at any depth.")] = Path(
-        "runs"
-    ),
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="Where the runs are, at any depth.", parser=given_path)
+    ] = Path("runs"),
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Only runs with this tag; several: with all.")] = None,
     sort: Annotated[Order, typer.Option("--sort", help="By what; numbers from the highest down.")] = "name",
     as_json: AsJson = False,
@@ -100,7 +100,7 @@ def _apart(row: Plain) -> str:
 
 
 def tag(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")],
+    runs: RunDirs,
     add: Annotated[list[str] | None, typer.Option("--add", "-a", help="A word to find it by.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", "-r", help="A word to take away.")] = None,
 ) -> None:

@@ -16,11 +16,14 @@ from ..runs.record import open_run
 from ..runs.settings import LOGGERS, known_loggers
 from ..ui.report_file import report as make_report
 from ..ui.server import serve
-from .terminal import RunDir, out, say
+from .terminal import RunDir, RunDirs, given_path, out, say
 
 
 def ui(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUNS]…", help="Runs, or folders of runs.")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUNS]…", help="Runs, or folders of runs.", parser=given_path),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     own_code: Annotated[
@@ -52,7 +55,7 @@ def ui(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")],
+    runs: RunDirs,
     to: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
 ) -> None:
     """Write the views of some runs into one file that opens anywhere, without a network: at most 2 MB.

@@ -28,7 +28,7 @@ from ..privacy.recompute import recomputed
 from ..privacy.trade import BASE, ROWS, cells, trade
 from ..privacy.trade_page import HEADER, table_of, trade_page
 from ..report.markdown import markdown_table
-from .terminal import HELP, AsJson, TrustCode, err, in_words, out, progress_bar, say, show, show_table
+from .terminal import HELP, AsJson, TrustCode, err, given_path, in_words, out, progress_bar, say, show, show_table
 from .words import Words, parse_seeds, split_words
 
 app = typer.Typer(
@@ -41,7 +41,10 @@ app = typer.Typer(
 @app.command()
 def audit(
     path: Annotated[
-        Path, typer.Argument(metavar="RUN|MODEL", help="A run directory, or with --data an exported model.")
+        Path,
+        typer.Argument(
+            metavar="RUN|MODEL", help="A run directory, or with --data an exported model.", parser=given_path
+        ),
     ],
     data: Annotated[str, typer.Option("--data", help="Own data to audit before joining: an .npz or a folder.")] = "",
     rounds: Annotated[str, typer.Option(help="Rounds to replay, such as 1,17,32; default: early, middle, late.")] = "",

@@ -23,7 +23,21 @@ from ..runs.record import Record, open_run, rounds_done, validation_of
 from ..runs.simulate import OWN_MODEL, NothingLearned
 from ..runs.stopping import request_stop, stopped_after
 from ..runs.sweep import GridPoint, check_code, grid, run_at_once, run_on_ray
-from .terminal import AcceptChanges, AsJson, Debug, Fresh, Quiet, RunDir, err, out, progress_bar, run_shown, say, show
+from .terminal import (
+    AcceptChanges,
+    AsJson,
+    Debug,
+    Fresh,
+    Quiet,
+    RunDir,
+    RunDirs,
+    err,
+    out,
+    progress_bar,
+    run_shown,
+    say,
+    show,
+)
 from .words import Words, need_settings_or_a_run, read_words, split_words
 
 
@@ -192,7 +206,7 @@ def _first_refusal(rounds: Sequence[RoundLine]) -> str:
     return ""
 
 
-def stop(runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.")]) -> None:
+def stop(runs: RunDirs) -> None:
     """Ask running runs to stop after the round they are in; nothing is lost, and each can be resumed.
 
     A run that was stopped has the record of one that was not, up to that round. A federation's nodes stay connected.

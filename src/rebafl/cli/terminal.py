@@ -25,6 +25,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..base.errors import UserError
 from ..base.words import DEBUG, printable
 from ..runs.events import ClientsTrained, Event, RoundLine, RunStarted
 from ..runs.measures import best_round
@@ -49,7 +50,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard
 Png = Annotated[Path | None, typer.Option("--png", help="Where to draw it.")]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+
+def given_path(word: str | Path) -> Path:
+    """`Path("")` would be the current folder, which nobody means by a shell variable that is not set."""
+    if word == "":
+        raise UserError("A path is empty, as where a variable of the shell is not set; give it, or . for this folder.")
+    return Path(word)
+
+
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", parser=given_path)]
+RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories.", parser=given_path)]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the own code (module:Class) that the folder names: it is run.")
 ]

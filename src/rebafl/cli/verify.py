@@ -17,14 +17,17 @@ from rich.text import Text
 from ..base.kinds import importing_only_if
 from ..paper.verify import read
 from ..runs.verify import RecordedRun, Repetition, repeat
-from .terminal import AsJson, Display, TrustCode, in_words, out, say, show_table
+from .terminal import AsJson, Display, TrustCode, given_path, in_words, out, say, show_table
 
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Only the first so many rounds; 0: all.")]
 Work = Annotated[Path | None, typer.Option("--work", help="Keep the repetitions in this folder.")]
 
 
 def verify(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN|RESULT.json…", help="Run directories, result files.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN|RESULT.json…", help="Run directories, result files.", parser=given_path),
+    ],
     rounds: Rounds = 0,
     work: Work = None,
     trust_code: TrustCode = False,
