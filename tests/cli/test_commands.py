@@ -115,6 +115,9 @@ def test_wrong_input_is_exit_code_2_and_no_traceback(tmp_path, words):
         (["sweep", "out=runs/s"], "A sweep needs settings to combine"),
         (["predict", "nowhere", "x.png"], "holds no run"),
         (["export", "nowhere"], "holds no run"),
+        (["compare", "somewhere", "--to", "nan"], "--to nan is no percentage; give a number from 0 to 100"),
+        (["compare", "somewhere", "--to", "inf"], "--to inf is no percentage"),
+        (["compare", "somewhere", "--to=-0.5"], "--to -0.5 is no percentage"),
     ],
 )
 def test_wrong_input_says_what_and_where(tmp_path, monkeypatch, words, reason):

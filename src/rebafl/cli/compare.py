@@ -27,7 +27,7 @@ def compare(
     as_json: AsJson = False,
     to: Annotated[
         float | None,
-        typer.Option("--to", min=0, max=100, help="Percent: rounds, bytes and seconds until a run has them."),
+        typer.Option("--to", help="Percent, 0 to 100: rounds, bytes and seconds until a run has them."),
     ] = None,
     by: Annotated[Measure, typer.Option("--by", help="Which number is compared seed by seed.")] = "last10",
     against: Annotated[
@@ -47,6 +47,8 @@ def compare(
 
     * `rebafl compare "without dropout=runs/a" "with dropout=runs/b"`
     """
+    if to is not None and not 0 <= to <= 100:
+        raise UserError(f"--to {to:g} is no percentage; give a number from 0 to 100.")
     from ..report import figures  # matplotlib is slow to import, and most commands draw nothing
 
     groups = group_runs(_named_runs(runs, set(tag or ())))
