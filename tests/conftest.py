@@ -21,7 +21,7 @@ def small(monkeypatch):
         "scales": {"paper": {"about": "a", "words": ["rounds=3"]}, "quick": {"about": "b", "words": ["rounds=2"]}},
         "items": {
             "small": {
-                "title": "Small", "shows": ["bars", "curves", "table", "lines", "diversity"],
+                "title": "Small", "shows": ["table", "curves", "lines", "diversity"],
                 "methods": ["FedAvg", "ReBaFL"], "conditions": {"here": tiny},
                 "claims": [{"text": "It works.", "measure": "best", "pairs": [["ReBaFL", "FedAvg"]]}],
             }

@@ -39,13 +39,7 @@ def test_the_commands(tmp_path, monkeypatch):
     assert "2 of 2" in paper("list").output
     shown = paper("show", "small").output
     assert "It works." in shown
-    for name in (
-        "small-quick",
-        "small-quick-curves",
-        "small-quick-table",
-        "small-quick-lines",
-        "small-quick-diversity",
-    ):
+    for name in ("small-quick", "small-quick-curves", "small-quick-lines", "small-quick-diversity"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     (tmp_path / "docs" / "figures").mkdir(parents=True)

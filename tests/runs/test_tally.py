@@ -119,7 +119,7 @@ def test_results_of_the_paper_say_it_too(spoilt, monkeypatch):
     file = {
         "methods": {"A": "algorithm=fedavg", "B": "algorithm=fedprox"},
         "scales": {"quick": {"about": "", "words": ["rounds=3"]}},
-        "items": {"small": {"title": "", "shows": ["bars"], "methods": ["A", "B"], "conditions": {"here": ""}}},
+        "items": {"small": {"title": "", "shows": ["table"], "methods": ["A", "B"], "conditions": {"here": ""}}},
     }
     monkeypatch.setattr(items, "_file", lambda: file)
     two = cells(find_item("small"), find_scale("quick"))

@@ -28,6 +28,10 @@ class Row:
     results: Sequence[Result]
     theirs: float | None
 
+    @property
+    def by_cloud_model(self) -> bool:
+        return self.name == BY_CLOUD.format(self.method)
+
     def mean(self, measure: str) -> float:
         return fmean(result.measure(measure) for result in self.results)
 

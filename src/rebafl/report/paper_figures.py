@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from math import ceil
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from ..paper.item_results import ItemResults, Row
 from ..paper.items import PAPER
+from ..paper.results import Result
 from ..paper.two_models import REFERENCE, TwoModels
 from .figures import COLOURS, METHOD_COLOURS, save
 
 ENDINGS = (".png", ".pdf")
-PAINTED = ("curves", "diversity", "bars", "table", "lines")  # ways to show an item that are pictures
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^vP*Xhd<>px+12"  # one for each of the methods below
+PAINTED = ("curves", "diversity", "table", "lines")  # ways to show an item that are pictures
+LINES: tuple[Any, ...] = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # as many as share no factor with the colours
+MARKERS: tuple[Any, ...] = (*"osD^vP", (4, 1, 0), *"Xhd<>pH", (3, 1, 0), *"*8")  # filled; of each method below
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
     "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack", "ReBaFL, μ = 0.5",
@@ -35,11 +36,11 @@ FIRST = {
     "BSM-FedAvg": METHOD_COLOURS["bsm-fedavg"],
     "FedTrack": "#6A3D9A",  # this project's own, in a colour that no method of the paper has
 }
-SMOOTH = 10  # rounds that a bold line is the mean of
-THIN = {"linewidth": 0.8, "markersize": 3}
-MORE_SEEDS: dict[str, Any] = {
-    "fmt": ".", "color": "black", "capsize": 2, "linewidth": 1, "label": "second half on more seeds, ± std"
-}  # fmt: skip
+SOLID = ("ReBaFL", "FedAvg", "FedDyn", "FedTrack")  # others come close to these, and are seen upon them by being broken
+SMOOTH, LONG = 10, 100  # rounds that a line of a long run is the mean of, and from which on a run is long
+SMOOTHED = f"thick: trailing mean of {SMOOTH} rounds; thin and pale: single rounds"
+THIN = {"linestyle": "--", "linewidth": 0.8, "markersize": 3}  # another model of the same run
+MORE_SEEDS: dict[str, Any] = {"fmt": ".", "color": "black", "capsize": 2, "linewidth": 1}
 
 
 def look(method: str, place: int) -> dict[str, Any]:
@@ -47,8 +48,8 @@ def look(method: str, place: int) -> dict[str, Any]:
     place = ORDER.index(method) if method in ORDER else place
     spare = [colour for colour in COLOURS if colour not in FIRST.values()]
     colour = FIRST.get(method, spare[place % len(spare)])
-    line = place * (1 + place // len(LINES))  # where colours begin anew, lines come in another order
-    return {"color": colour, "linestyle": LINES[line % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
+    line = "-" if method in SOLID else LINES[place % len(LINES)]
+    return {"color": colour, "linestyle": line, "marker": MARKERS[place % len(MARKERS)]}
 
 
 def names_of_figures(shown: ItemResults) -> list[str]:
@@ -63,7 +64,6 @@ def draw(shown: ItemResults, folder: Path) -> list[Path]:
     painters: dict[str, Callable[[ItemResults], Figure]] = {
         "curves": _curves,
         "diversity": partial(_curves, name="diversity"),
-        "bars": _bars,
         "table": _dots,
         "lines": _lines,
     }
@@ -75,24 +75,20 @@ def draw(shown: ItemResults, folder: Path) -> list[Path]:
 
 
 def draw_two_models(found: Sequence[TwoModels], path: Path) -> list[Path]:
-    """FedDyn's clients' mean and cloud model over rounds, and a reference, a panel for each run: single rounds, which
-    jump, are faint, and means of ten rounds are drawn over them."""
+    """FedDyn's clients' mean and cloud model over rounds, and a reference, a panel for each run."""
     figure, grid = _grid(len(found))
     for axes, each in zip(grid, found, strict=True):
-        _frame(axes, each.place)
+        _frame(axes, f"{each.place} ({_seeds([each.clients])})")
         lines = {
             REFERENCE: (each.reference, FIRST[REFERENCE], "-"),
             f"{each.method}, clients' mean": (each.clients, "#E69F00", "-"),
             f"{each.method}, cloud model": (each.cloud, "#000000", "--"),
         }
-        for name, (results, colour, style) in lines.items():
+        for name, (results, colour, line) in lines.items():
             if results:
-                mean = np.mean([result.curves["accuracy"] for result in results], axis=0)
-                axes.plot(np.arange(1, len(mean) + 1), mean, color=colour, alpha=0.25, linewidth=0.6)
-                smooth = np.convolve(mean, np.full(SMOOTH, 1 / SMOOTH), "valid")
-                axes.plot(np.arange(SMOOTH, len(mean) + 1), smooth, style, color=colour, linewidth=1.8, label=name)
+                draw_curve(axes, _curves_of(results), name, {"color": colour, "linestyle": line})
         label_rounds(axes, "test accuracy (%)")
-    _legend(figure, grid)
+    _legend(figure, grid, _how_drawn([results for each in found for results in (each.clients, each.reference)]))
     _save(figure, path)
     return [path]
 
@@ -145,44 +141,108 @@ def _frame(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+def _legend(figure: Figure, grid: Sequence[Axes], how_drawn: str = "") -> None:
+    """What the marks mean, below all panels, each once; `how_drawn` holds for all of them."""
     known: dict[str, Any] = {}
     for axes in grid:
         handles, labels = axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
-    inches = 0.8 + 0.075 * max(map(len, known), default=0)  # that the longest name takes
+    inches = 0.75 + 0.07 * max(map(len, known), default=0)  # that the longest name takes
     columns = max(1, min(5, int(figure.get_figwidth() // inches)))
-    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=columns, frameon=False)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (ceil(len(known) / columns) - 2 + bool(how_drawn)))
+    figure.legend(
+        list(known.values()), list(known), loc="outside lower center", ncols=columns, frameon=False, handlelength=3,
+        fontsize=9, title=how_drawn or None, title_fontsize=9,
+    )  # fmt: skip
+
+
+def _seeds(shown: Iterable[Sequence[Result]]) -> str:
+    """Which seeds the results rest on, in words; how many, where not all rest on the same."""
+    found = {tuple(sorted(result.seed for result in results)) for results in shown}
+    if len(found) != 1:
+        fewest, most = min(map(len, found), default=0), max(map(len, found), default=0)
+        return (
+            f"{fewest} to {most} seeds"
+            if fewest < most
+            else f"{most} seed{'s' if most > 1 else ''} each"
+            if most
+            else ""
+        )
+    (seeds,) = found
+    in_a_row = len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
+    named = f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
+    return f"seeds {named}" if len(seeds) > 1 else f"seed {named}"
+
+
+def _how_drawn(shown: Iterable[Sequence[Result]]) -> str:
+    """What lines and bands mean in a picture of curves."""
+    results = [results for results in shown if results]
+    smoothed = SMOOTHED if any(result.rounds >= LONG for of_method in results for result in of_method) else ""
+    band = "band: ± std over seeds" if any(len(of_method) > 1 for of_method in results) else ""
+    return "; ".join(part for part in (smoothed, band) if part)
 
 
 def _curves(shown: ItemResults, name: str = "accuracy") -> Figure:
-    """Accuracy, or weight diversity, over rounds; a band of one std where there are several seeds."""
+    """Accuracy, or weight diversity, over rounds, of the clients' mean and of the cloud model where there are both."""
     figure, panels = _panels(shown)
+    drawn: list[Sequence[Result]] = []
     for panel in panels:
-        rows = {row.method: row for row in reversed(shown.rows(panel.condition))}  # the first of a method: as it counts
-        for place, method in enumerate(method for method in panel.methods if method in rows):
-            style = look(method, panel.methods.index(method))
-            draw_curve(
-                panel.axes, [result.curves[name] for result in rows[method].results], rows[method].name, style, place
-            )
+        rows = [row for row in shown.rows(panel.condition) if row.method in panel.methods]
+        for place, row in enumerate(row for row in rows if name == "accuracy" or not row.by_cloud_model):
+            style = look(row.method, panel.methods.index(row.method)) | (THIN if row.by_cloud_model else {})
+            draw_curve(panel.axes, _curves_of(row.results, name), row.name, style, place)
+            drawn.append(row.results)
         label_rounds(panel.axes, "weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
-            panel.axes.set_yscale("log")
-    _legend(figure, [panel.axes for panel in panels])
+            _scale_by_factors(panel.axes)
+    _legend(figure, [panel.axes for panel in panels], f"{_seeds(drawn)}; {_how_drawn(drawn)}".removesuffix("; "))
     return figure
 
 
+def _curves_of(results: Sequence[Result], name: str = "accuracy") -> list[list[float | None]]:
+    return [result.curves[name] for result in results]
+
+
 def draw_curve(
-    axes: Axes, curves: Sequence[Sequence[float | None]], name: str, style: dict[str, Any], place: int
+    axes: Axes,
+    curves: Sequence[Sequence[float | None]],
+    name: str,
+    style: dict[str, Any],
+    place: int = 0,
+    x: npt.NDArray[np.float64] | None = None,
 ) -> None:
-    """The mean of some runs' curves, and a band of one std where there are several; markers set off by the place."""
+    """The mean of some runs' curves, over rounds or `x`, and a band of one std where there are several runs.
+
+    Single rounds of long runs jump too much for several lines in one picture: they are pale, and means over rounds are
+    drawn on them. Markers are set off by the place.
+    """
     length = min(map(len, curves))
     values = np.array([[np.nan if value is None else value for value in curve[:length]] for curve in curves])
-    x, mean, step = np.arange(1, length + 1), values.mean(0), max(1, length // 6)
-    axes.plot(x, mean, label=name, linewidth=1.4, markersize=4, markevery=(place % step, step), **style)
+    x = np.arange(1.0, length + 1) if x is None else x
+    width, colour = 1.4, style["color"]
+    if length >= LONG:
+        axes.plot(x, values.mean(0), color=colour, alpha=0.2, linewidth=0.6, zorder=1)
+        values, x, width = np.array([_trailing_mean(of_run) for of_run in values]), x[SMOOTH - 1 :], 1.8
+    step = max(1, len(x) // 6)
+    upon = 2 if style["linestyle"] == "-" else 2.1  # what lies below a broken line is seen through it
+    how: dict[str, Any] = {"linewidth": width, "markersize": 5, "markevery": (place % step, step), "zorder": upon}
+    axes.plot(x, values.mean(0), label=name, **how | style)
     if len(curves) > 1:
-        spread = values.std(0, ddof=1)
-        axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
+        mean, spread = values.mean(0), values.std(0, ddof=1)
+        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+
+
+def _trailing_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of each round and those before it; none for the first rounds."""
+    return np.convolve(values, np.full(SMOOTH, 1 / SMOOTH), "valid")
+
+
+def _scale_by_factors(axes: Axes) -> None:
+    """A logarithmic axis with plain numbers, also where it spans less than a factor of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.minorticks_off()
 
 
 def label_rounds(axes: Axes, quantity: str) -> None:
@@ -209,33 +269,13 @@ def _over_more_seeds(shown: ItemResults, condition: str, rows: Sequence[Row]) ->
     return [(places[row.name], *_spread(row)) for row in shown.more_seeds(condition) if row.name in places]
 
 
-def _bars(shown: ItemResults) -> Figure:
-    """One bar per method: the mean over the second half, and a line at the best round."""
-    figure, panels = _panels(shown)
-    hatches = cycle(("", "//", "\\\\", "xx", "..", "--", "++", "oo", "**"))
-    hatch = {method: next(hatches) for method in shown.item.shown_methods}
-    for panel in panels:
-        axes, rows = panel.axes, shown.rows(panel.condition)
-        for place, row in enumerate(rows):
-            mean, std = _spread(row)
-            style = {"color": look(row.method, place)["color"], "hatch": hatch[row.method]}
-            axes.bar(place, mean, yerr=std or None, alpha=0.75, edgecolor="black", linewidth=0.5, capsize=3, **style)
-            axes.plot([place - 0.4, place + 0.4], [row.mean("best")] * 2, color="black", linewidth=2)
-        for place, mean, std in _over_more_seeds(shown, panel.condition, rows):
-            axes.errorbar(place + 0.2, mean, yerr=std, **MORE_SEEDS)
-        if theirs := _theirs(shown, rows):
-            x, y = zip(*theirs, strict=True)
-            axes.scatter(x, y, s=60, facecolors="white", edgecolors="black", zorder=3, label="paper")
-        axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=40, ha="right", fontsize=8)
-        axes.set_ylabel("test accuracy (%)\nbar: second half; line: best")
-    _legend(figure, [panel.axes for panel in panels])
-    return figure
-
-
 def _dots(shown: ItemResults) -> Figure:
     """For each method the mean over the second half, the best round, and what the paper prints."""
     most = max(len(shown.rows(condition)) for condition in shown.conditions)
     figure, panels = _panels(shown, height=0.9 + 0.23 * most)
+    shared = [row.results for panel in panels for row in shown.rows(panel.condition)]
+    seeds, mean_of = _seeds(shared), ": mean ± std" if max(map(len, shared)) > 1 else ""
+    more = _seeds(row.results for panel in panels for row in shown.more_seeds(panel.condition))
     ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
     for panel in panels:
         axes, rows = panel.axes, shown.rows(panel.condition)
@@ -243,20 +283,33 @@ def _dots(shown: ItemResults) -> Figure:
         for place, row in enumerate(rows):
             mean, std = _spread(row)
             own = row.method in shown.item.ours
-            colour, label = (FIRST.get(row.method, ours), "") if own else (ours, "second half, measured here")
+            colour, whose = (FIRST.get(row.method, ours), f"{row.name}, ") if own else (ours, "")
+            label = f"{whose}second half, {seeds}{mean_of}"
             axes.errorbar(mean, place, xerr=std or None, fmt="D" if own else "o", color=colour, label=label)
         for place, mean, std in _over_more_seeds(shown, panel.condition, rows):
-            axes.errorbar(mean, place + 0.25, xerr=std, **MORE_SEEDS)
+            axes.errorbar(mean, place + 0.25, xerr=std, label=f"second half, {more}: mean ± std", **MORE_SEEDS)
         best = [row.mean("best") for row in rows]
-        axes.scatter(best, places, marker="|", s=120, color="black", label="best round, measured here", zorder=3)
+        axes.scatter(best, places, marker="|", s=120, color="black", label=f"best round, {seeds}", zorder=3)
         if theirs := _theirs(shown, rows):
             y, x = zip(*theirs, strict=True)
             axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="paper", zorder=3)
         axes.set_yticks(places, [row.name for row in rows], fontsize=9)
         axes.set_ylim(len(rows) - 0.4, -0.6)  # from the top down, no marker cut
         axes.set_xlabel("test accuracy (%)")
+    _align(panels, [shown.item.conditions[panel.condition].partition(" ")[0] for panel in panels])
     _legend(figure, [panel.axes for panel in panels])
     return figure
+
+
+def _align(panels: Sequence[Panel], datasets: Sequence[str]) -> None:
+    """The same axis for panels of one data set; of different ones they are too far apart, but a point is as long."""
+    found: dict[str, list[float]] = {}
+    for panel, dataset in zip(panels, datasets, strict=True):
+        found.setdefault(dataset, []).extend(panel.axes.get_xlim())
+    longest = max(max(ends) - min(ends) for ends in found.values())
+    for panel, dataset in zip(panels, datasets, strict=True):
+        middle = (min(found[dataset]) + max(found[dataset])) / 2
+        panel.axes.set_xlim(middle - longest / 2, middle + longest / 2)
 
 
 def _lines(shown: ItemResults) -> Figure:
@@ -269,8 +322,8 @@ def _lines(shown: ItemResults) -> Figure:
     for x, condition in enumerate(conditions):
         for row in shown.rows(condition):
             points.setdefault(row.name, {})[x] = _spread(row)
-            own = row.name in shown.item.shown_methods  # else it is another model of the same run: the same, thinner
-            styles[row.name] = look(row.method, shown.item.shown_methods.index(row.method)) | ({} if own else THIN)
+            style = look(row.method, shown.item.shown_methods.index(row.method))
+            styles[row.name] = style | (THIN if row.by_cloud_model else {})
     for number, (name, by_place) in enumerate(points.items()):
         means, stds = zip(*by_place.values(), strict=True)
         places = [place + 0.04 * (number - len(points) // 2) for place in by_place]  # error bars stand side by side
