@@ -115,6 +115,11 @@ def test_wrong_input_is_exit_code_2_and_no_traceback(tmp_path, words):
         (["sweep", "out=runs/s"], "A sweep needs settings to combine"),
         (["predict", "nowhere", "x.png"], "holds no run"),
         (["export", "nowhere"], "holds no run"),
+        (
+            ["run", "algorithm=rebafl[mu=0.1,0.5]"],
+            r"names 2 settings; give one of them, or all of them to rebafl sweep",
+        ),
+        (["run", "algorithm=fedavg,rebafl"], "names 2 settings"),
         (["compare", "somewhere", "--to", "nan"], "--to nan is no percentage; give a number from 0 to 100"),
         (["compare", "somewhere", "--to", "inf"], "--to inf is no percentage"),
         (["compare", "somewhere", "--to=-0.5"], "--to -0.5 is no percentage"),
@@ -181,6 +186,15 @@ def test_sweep_refuses_a_wrong_cell_before_any_is_run(tmp_path):
     with pytest.raises(UserError, match=r"participation\.p = 1\.5"):
         inside("sweep", *QUICK, "participation.p=0.5,1.5", f"out={tmp_path / 's'}")
     assert not (tmp_path / "s").exists()
+
+
+def test_a_kind_with_its_settings_in_brackets_is_understood_where_one_run_is_named():
+    """As `rebafl sweep` takes it and `rebafl advise` names it."""
+    short, long = (
+        inside("settings", "algorithm=rebafl[mu=5.0]"),
+        inside("settings", "algorithm=rebafl", "algorithm.mu=5.0"),
+    )
+    assert short.output == long.output
 
 
 def test_commas_within_a_value_do_not_split_it():

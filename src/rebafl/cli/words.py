@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from ..base.config import Plain, parse_assignments
 from ..base.errors import UserError, exists
 from ..data import check_name
 from ..runs.record import CONFIG, Record, read_settings
-from ..runs.settings import KEPT_APART, Settings, make_settings, resumed_settings
+from ..runs.settings import KEPT_APART, SECTIONS, Settings, make_settings, resumed_settings
 from ..runs.simulate import OWN_MODEL
+from ..runs.sweep import options
 
 Words = Annotated[
     list[str] | None,
@@ -36,7 +38,7 @@ def split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
 def read_words(words: list[str]) -> tuple[Settings, Path]:
     """[CONFIG.toml] [KEY=VALUE …] -> settings and the run's directory; an existing run brings its own settings."""
     base, rest, target = split_words(words)
-    layers = [base, parse_assignments(rest)]
+    layers = [base, parse_assignments(chain.from_iterable(map(_of_one_run, rest)))]
     if target and exists(target / CONFIG):
         stored = Record(target).config()
         settings = resumed_settings(stored, stored, *layers)
@@ -45,6 +47,16 @@ def read_words(words: list[str]) -> tuple[Settings, Path]:
     if settings.model.kind != OWN_MODEL:
         check_name(settings.dataset)
     return settings, target or Path("runs") / settings.label
+
+
+def _of_one_run(word: str) -> list[str]:
+    """`algorithm=rebafl[mu=5.0]`, a name as `sweep` takes it and `advise` gives it, as plain words."""
+    if word.partition("=")[0] not in SECTIONS:
+        return [word]
+    first, *others = options(word)
+    if others:
+        raise UserError(f"{word} names {1 + len(others)} settings; give one of them, or all of them to rebafl sweep.")
+    return first
 
 
 def need_settings_or_a_run(words: list[str]) -> None:
