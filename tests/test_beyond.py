@@ -4,12 +4,14 @@ import pytest
 import torch
 
 import beyond
+import draw_beyond
 from averaged_feddyn import AveragedFedDyn
 from rebafl.algorithms.aggregate import Means
 from rebafl.algorithms.feddyn import FedDyn
 from rebafl.algorithms.interface import Server, Task
 from rebafl.models.contract import weights_of
 from rebafl.report.markdown import with_generated
+from support.paper import made
 from support.toy import TinyNet, make_toy
 
 
@@ -36,6 +38,26 @@ def test_settings_are_chosen_on_other_images_and_seeds_than_they_are_reported_on
 def test_the_page_shows_the_results_that_are_there():
     page = (beyond.HERE.parent / "docs" / "beyond.md").read_text()
     assert with_generated(page, beyond.tables()) == page
+
+
+def test_the_pictures_say_what_is_shaded_and_their_panels_have_the_same_axis(monkeypatch):
+    low, high = ([level + number for number in range(5)] for level in (10.0, 80.0))
+    sent = {"bytes_up": [1e6] * 5, "bytes_down": [1e6] * 5}
+    found = {"one": {0: made(low, 0, **sent), 1: made(high, 1, **sent)}, "two": {0: made(high, 0, **sent)}}
+    kept = []
+    monkeypatch.setattr(
+        draw_beyond, "by_seed", lambda condition, method: found[condition] if method != "FedAvg" else {}
+    )
+    monkeypatch.setattr(draw_beyond, "save", lambda figure, path: kept.append(figure))
+    draw_beyond.draw(("one", "two"), "megabytes", "x.png")
+    one, two = kept[0].axes
+    assert one.get_ylim() == two.get_ylim()
+    assert [axes.get_title("left") for axes in (one, two)] == ["one (seeds 0, 1)", "two (seed 0)"]
+    assert one.get_lines()[0].get_xdata().tolist() == [2, 4, 6, 8, 10]
+    assert (len(one.collections), len(two.collections)) == (3, 0)
+    (legend,) = kept[0].legends
+    assert legend.get_title().get_text() == draw_beyond.BAND
+    assert [text.get_text() for text in legend.get_texts()] == ["FedTrack", "ReBaFL, μ 5", "FedDyn, α 0.1"]
 
 
 def test_the_average_of_feddyn_by_hand():

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from rebafl.paper.items import find_item, item_names
 from rebafl.paper.two_models import TwoModels
-from rebafl.report.paper_figures import LINES, SMOOTHED, _curves, _dots, _lines, _seeds, draw_two_models, look
+from rebafl.report.paper_figures import LINES, SMOOTHED, _curves, _dots, _lines, draw_two_models, look, seeds_in_words
 from support.paper import ITEM, made, shown
 
 
@@ -138,13 +138,12 @@ def test_the_diversity_has_no_second_model_and_plain_numbers(tmp_path):
         ([(0, 1, 2), (2, 1, 0)], "seeds 0 to 2"),
         ([(0, 3), (0, 3)], "seeds 0, 3"),
         ([(0,), (0, 1)], "1 to 2 seeds"),
-        ([(0, 1), (2, 3)], "2 seeds each"),
-        ([(0,), (1,)], "1 seed each"),
+        ([(0, 1), (2, 3)], "not the same seeds"),
         ([], ""),
     ],
 )
 def test_seeds_in_words(seeds, words):
-    assert _seeds([[made([1.0], seed) for seed in each] for each in seeds]) == words
+    assert seeds_in_words([[made([1.0], seed) for seed in each] for each in seeds]) == words
 
 
 def test_lines_stand_side_by_side_and_show_both_models(mixed):

@@ -25,7 +25,7 @@ from .figures import COLOURS, METHOD_COLOURS, save
 ENDINGS = (".png", ".pdf")
 PAINTED = ("curves", "diversity", "table", "lines")  # ways to show an item that are pictures
 LINES: tuple[Any, ...] = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # as many as share no factor with the colours
-MARKERS: tuple[Any, ...] = (*"osD^vP", (4, 1, 0), *"Xhd<>pH", (3, 1, 0), *"*8")  # filled; of each method below
+MARKERS: tuple[Any, ...] = (*"osD^vP", (4, 1, 0), *"X>dphH<", (3, 1, 0), *"*8")  # filled; of each method below
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
     "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack", "ReBaFL, μ = 0.5",
@@ -78,7 +78,7 @@ def draw_two_models(found: Sequence[TwoModels], path: Path) -> list[Path]:
     """FedDyn's clients' mean and cloud model over rounds, and a reference, a panel for each run."""
     figure, grid = _grid(len(found))
     for axes, each in zip(grid, found, strict=True):
-        _frame(axes, f"{each.place} ({_seeds([each.clients])})")
+        _frame(axes, f"{each.place} ({seeds_in_words([each.clients])})")
         lines = {
             REFERENCE: (each.reference, FIRST[REFERENCE], "-"),
             f"{each.method}, clients' mean": (each.clients, "#E69F00", "-"),
@@ -156,18 +156,14 @@ def _legend(figure: Figure, grid: Sequence[Axes], how_drawn: str = "") -> None:
     )  # fmt: skip
 
 
-def _seeds(shown: Iterable[Sequence[Result]]) -> str:
+def seeds_in_words(shown: Iterable[Sequence[Result]]) -> str:
     """Which seeds the results rest on, in words; how many, where not all rest on the same."""
     found = {tuple(sorted(result.seed for result in results)) for results in shown}
-    if len(found) != 1:
-        fewest, most = min(map(len, found), default=0), max(map(len, found), default=0)
-        return (
-            f"{fewest} to {most} seeds"
-            if fewest < most
-            else f"{most} seed{'s' if most > 1 else ''} each"
-            if most
-            else ""
-        )
+    if not found:
+        return ""
+    if len(found) > 1:
+        fewest, most = min(map(len, found)), max(map(len, found))
+        return f"{fewest} to {most} seeds" if fewest < most else "not the same seeds"
     (seeds,) = found
     in_a_row = len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
     named = f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
@@ -195,7 +191,9 @@ def _curves(shown: ItemResults, name: str = "accuracy") -> Figure:
         label_rounds(panel.axes, "weight diversity Λ" if name == "diversity" else "test accuracy (%)")
         if name == "diversity":
             _scale_by_factors(panel.axes)
-    _legend(figure, [panel.axes for panel in panels], f"{_seeds(drawn)}; {_how_drawn(drawn)}".removesuffix("; "))
+    _legend(
+        figure, [panel.axes for panel in panels], f"{seeds_in_words(drawn)}; {_how_drawn(drawn)}".removesuffix("; ")
+    )
     return figure
 
 
@@ -274,8 +272,8 @@ def _dots(shown: ItemResults) -> Figure:
     most = max(len(shown.rows(condition)) for condition in shown.conditions)
     figure, panels = _panels(shown, height=0.9 + 0.23 * most)
     shared = [row.results for panel in panels for row in shown.rows(panel.condition)]
-    seeds, mean_of = _seeds(shared), ": mean ± std" if max(map(len, shared)) > 1 else ""
-    more = _seeds(row.results for panel in panels for row in shown.more_seeds(panel.condition))
+    seeds, mean_of = seeds_in_words(shared), ": mean ± std" if max(map(len, shared)) > 1 else ""
+    more = seeds_in_words(row.results for panel in panels for row in shown.more_seeds(panel.condition))
     ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
     for panel in panels:
         axes, rows = panel.axes, shown.rows(panel.condition)
