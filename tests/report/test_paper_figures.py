@@ -153,6 +153,7 @@ def test_lines_stand_side_by_side_and_show_both_models(mixed):
     assert len({tuple(x) for x in places.values()}) == 5
     assert all(abs(x - place) < 0.15 for xs in places.values() for place, x in enumerate(xs))
     widths = {container.get_label(): container[0].get_linewidth() for container in axes.containers}
+    assert axes.get_legend().get_title().get_text() == "seed 0"
     assert widths["a, cloud model"] < widths["a"] == widths["mine (ours)"]
 
 

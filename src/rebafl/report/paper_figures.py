@@ -170,6 +170,11 @@ def seeds_in_words(shown: Iterable[Sequence[Result]]) -> str:
     return f"seeds {named}" if len(seeds) > 1 else f"seed {named}"
 
 
+def _mean_over(shown: Sequence[Sequence[Result]]) -> str:
+    """What a mark with an error bar is, in words."""
+    return seeds_in_words(shown) + (": mean ± std" if any(len(results) > 1 for results in shown) else "")
+
+
 def _how_drawn(shown: Iterable[Sequence[Result]]) -> str:
     """What lines and bands mean in a picture of curves."""
     results = [results for results in shown if results]
@@ -272,8 +277,7 @@ def _dots(shown: ItemResults) -> Figure:
     most = max(len(shown.rows(condition)) for condition in shown.conditions)
     figure, panels = _panels(shown, height=0.9 + 0.23 * most)
     shared = [row.results for panel in panels for row in shown.rows(panel.condition)]
-    seeds, mean_of = seeds_in_words(shared), ": mean ± std" if max(map(len, shared)) > 1 else ""
-    more = seeds_in_words(row.results for panel in panels for row in shown.more_seeds(panel.condition))
+    more = [row.results for panel in panels for row in shown.more_seeds(panel.condition)]
     ours, ring = METHOD_COLOURS["rebafl"], METHOD_COLOURS["fedavg"]
     for panel in panels:
         axes, rows = panel.axes, shown.rows(panel.condition)
@@ -282,12 +286,14 @@ def _dots(shown: ItemResults) -> Figure:
             mean, std = _spread(row)
             own = row.method in shown.item.ours
             colour, whose = (FIRST.get(row.method, ours), f"{row.name}, ") if own else (ours, "")
-            label = f"{whose}second half, {seeds}{mean_of}"
+            label = f"{whose}second half, {_mean_over(shared)}"
             axes.errorbar(mean, place, xerr=std or None, fmt="D" if own else "o", color=colour, label=label)
         for place, mean, std in _over_more_seeds(shown, panel.condition, rows):
-            axes.errorbar(mean, place + 0.25, xerr=std, label=f"second half, {more}: mean ± std", **MORE_SEEDS)
+            axes.errorbar(mean, place + 0.25, xerr=std, label=f"second half, {_mean_over(more)}", **MORE_SEEDS)
         best = [row.mean("best") for row in rows]
-        axes.scatter(best, places, marker="|", s=120, color="black", label=f"best round, {seeds}", zorder=3)
+        axes.scatter(
+            best, places, marker="|", s=120, color="black", label=f"best round, {seeds_in_words(shared)}", zorder=3
+        )
         if theirs := _theirs(shown, rows):
             y, x = zip(*theirs, strict=True)
             axes.scatter(x, y, s=70, facecolors="none", edgecolors=ring, label="paper", zorder=3)
@@ -330,5 +336,6 @@ def _lines(shown: ItemResults) -> Figure:
     axes.set_ylabel("test accuracy (%), second half")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    shared = [row.results for condition in conditions for row in shown.rows(condition)]
+    axes.legend(frameon=False, title=_mean_over(shared), title_fontsize=9)
     return figure
