@@ -42,6 +42,14 @@ def test_a_number_that_the_paper_does_not_print_does_not_count(tmp_path):
     assert gaps_in_words([gap]) == "No cell was run yet that the paper prints a number for.\n"
 
 
+def test_a_cell_counts_if_the_paper_prints_its_number_in_another_item(tmp_path):
+    """ReBaFL in the clustered setting of CIFAR-10: the ablation prints what the table comments out."""
+    for cell in cells_of([find_item("clustered")], PAPER, [0], ["ReBaFL"], ["cifar-10"]):
+        keep_made(cell, tmp_path, 70.0)
+    (gap,) = gaps(item_results("clustered", "ablation", folder=tmp_path))
+    assert (gap.place, gap.not_counted) == ("ablation: CIFAR-10, clustered", "")
+
+
 def test_numbers_of_table_1_beside_another_draw_are_shown_and_not_counted_again(tmp_path):
     """FedAvg is 6 points above the printed number on the authors' draw, 1 above it on that of table 1."""
     for name, off in (("authors-draw", 6.0), ("table1", 1.0)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from .item_results import BY_CLOUD, ItemResults
-from .items import printed
+from .items import Item, printed
 from .readings import TABLE_MEASURES
 
 
@@ -33,10 +33,13 @@ REPEATED = "whose numbers count once already, in table1"
 
 
 def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
-    """Of each cell once, however many items show it; of a run with a cloud model a second one by that."""
+    """Of each cell once, however many items show it; of a run with a cloud model a second one by that.
+
+    A cell that one of its items counts is counted.
+    """
     found: dict[str, list[Gap]] = {}
-    for items in shown:
-        reason = WITHDRAWN if items.item.withdrawn else REPEATED if items.item.repeats else ""
+    for items in sorted(shown, key=lambda items: _not_counted(items.item) != ""):
+        reason = _not_counted(items.item)
         for (method, condition), by_seed in items.results.items():
             theirs, key = printed(items.item, condition, method), items.keys[method, condition]
             if theirs is None or key in found:
@@ -56,6 +59,10 @@ def gaps(shown: Iterable[ItemResults]) -> list[Gap]:
                 if results
             ]
     return [gap for of_cell in found.values() for gap in of_cell]
+
+
+def _not_counted(item: Item) -> str:
+    return WITHDRAWN if item.withdrawn else REPEATED if item.repeats else ""
 
 
 def by_the_authors_model(every: Sequence[Gap]) -> list[Gap]:
