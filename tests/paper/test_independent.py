@@ -175,6 +175,7 @@ def test_the_gaps_on_the_page_are_what_the_files_say(curves):
 CLOUD = "its cloud model"
 FOUND = {
     "Fashion-MNIST, 20 clients, half of them there": ("table1", "fashion-mnist m=20"),
+    "CIFAR-10, 20 clients, half of them there": ("table1", "cifar-10 m=20"),
     "Fashion-MNIST, 50 clients, a tenth of them there": ("fig-dropout", "Fashion-MNIST, p = 0.1"),
     "CIFAR-10, 50 clients, a tenth of them there": ("fig-dropout", "CIFAR-10, p = 0.1"),
     "Fashion-MNIST, 20 clients, 2 to 5 classes, a fifth to half of them there": ("clustered", "fashion-mnist"),
