@@ -16,7 +16,7 @@ from math import log2
 from ..algorithms.fedavg import FedAvg
 from ..base.config import KIND, plain
 from ..base.errors import UserError
-from ..data import is_here
+from ..data import Data, is_here
 from ..runs.experiment import load_data, prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
@@ -104,8 +104,7 @@ class Advice:
 
 def advise(settings: Settings, words: Sequence[str], measured: Measured, no_state: bool = False) -> Advice:
     """`words` are the user's own, for the command that measures it. Data that are here must be readable."""
-    if is_here(settings.dataset):
-        load_data(settings, say=lambda text: None)
+    data = load_data(settings, say=lambda text: None) if is_here(settings.dataset) else None
     mine = setting_of(settings, observe=True)
     names = {entry.name: entry.algorithm for condition in measured.conditions for entry in competing(condition)}
     reasons = {name: ruled_out(algorithm, settings, no_state) for name, algorithm in sorted(names.items())}
@@ -126,7 +125,7 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
         name_of({KIND: name.partition("[")[0], **plain(algorithm_of(name))}, own)
         for name in sorted({"fedavg", *good} - excluded.keys())
     ]
-    return Advice(mine, tuple(found), excluded, tuple(named), command(words, named), _refused(settings))
+    return Advice(mine, tuple(found), excluded, tuple(named), command(words, named), _refused(settings, data))
 
 
 def _rank(near: Near, shorter: Mapping[str, float]) -> tuple[float, ...]:
@@ -135,11 +134,11 @@ def _rank(near: Near, shorter: Mapping[str, float]) -> tuple[float, ...]:
     return verdict.few, round(steps, 3), -verdict.compared, -len(verdict.leads[0].differences)
 
 
-def _refused(settings: Settings) -> str:
+def _refused(settings: Settings, data: Data | None) -> str:
     """What a run of FedAvg would say to these settings, if its data are here."""
     try:
-        if is_here(settings.dataset):
-            prepare(replace(settings, algorithm=FedAvg()), say=lambda text: None)
+        if data:
+            prepare(replace(settings, algorithm=FedAvg()), data, say=lambda text: None)
     except UserError as error:
         return str(error)
     return ""
