@@ -22,13 +22,18 @@ def bordered(rows: Tensor, black: Tensor) -> Tensor:
     return wide
 
 
-def crop_flip(wide: Tensor, random: np.random.Generator) -> Tensor:
-    """A random window of each image, mirrored half the time; the whole batch at once."""
-    count, height, width, _ = wide.shape
-    device = wide.device
-    corner = torch.from_numpy(random.integers(0, 2 * PAD + 1, size=(2, count))).to(device)
+def crop_flip(wide: Tensor, index: Tensor, random: np.random.Generator) -> Tensor:
+    """A random window of each image that `index` names, mirrored half the time; the whole batch at once.
+
+    Taken pixel by pixel out of one long row of them, straight from all images: one copy, and the channels of a pixel
+    stay together.
+    """
+    _, height, width, channels = wide.shape
+    count, device = len(index), wide.device
+    top, left = torch.from_numpy(random.integers(0, 2 * PAD + 1, size=(2, count))).to(device)
     mirrored = torch.from_numpy(random.random(count) < 0.5).to(device)
-    rows = corner[0][:, None] + torch.arange(height - 2 * PAD, device=device)
-    columns = torch.arange(width - 2 * PAD, device=device)
-    columns = corner[1][:, None] + torch.where(mirrored[:, None], columns.flip(0), columns)
-    return wide[torch.arange(count, device=device)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    rows, columns = (torch.arange(side - 2 * PAD, device=device) for side in (height, width))
+    rows = (index * height + top)[:, None] + rows
+    columns = left[:, None] + torch.where(mirrored[:, None], columns.flip(0), columns)
+    pixels = rows[:, :, None] * width + columns[:, None, :]
+    return wide.view(-1, channels).index_select(0, pixels.flatten()).view(*pixels.shape, channels)

@@ -112,6 +112,5 @@ def batches(client: Client) -> Iterator[Batch]:
     for _ in range(training.epochs):
         order = torch.from_numpy(random.permutation(len(client.labels))).to(client.labels.device)
         for index in torch.split(order, training.batch):
-            chosen = source.index_select(0, index)
-            x = crop_flip(chosen, random) if crop else chosen
+            x = crop_flip(source, index, random) if crop else source.index_select(0, index)
             yield Batch(x.permute(0, 3, 1, 2) if x.dim() == 4 else x, client.labels[index], index)
