@@ -35,7 +35,7 @@ def test_crop_and_flip_are_windows_of_the_bordered_image():
 
 
 def test_windows_are_those_that_slicing_image_by_image_gives():
-    """Not square, in mixed order and with one image twice: rows, columns and images must not be taken for each other."""
+    """Not square, in mixed order and with one image twice: rows, columns and images must not be mixed up."""
     rows = torch.arange(5 * 6 * 7 * 3, dtype=torch.float32).reshape(5, 6, 7, 3)
     wide, index = bordered(rows, torch.tensor([-1.0, -2.0, -3.0])), torch.tensor([3, 0, 4, 3, 1, 2] * 9)
     moved = crop_flip(wide, index, np.random.default_rng(5))
