@@ -97,8 +97,8 @@ def test_the_list_ends_with_each_cell_counted_once_as_the_page_counts_it(tmp_pat
     table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
     rows = {name or title: counts for name, title, *counts in table}
     assert (rows["table1"][0], rows["ablation"][0]) == ("2 of 40", "2 of 16")
-    assert rows["all"] == ["2 of 179", "0 of 179"]
-    assert "**. 2 of 179 cells are finished there." in Page(tmp_path, {}).text()
+    assert rows["all"] == ["2 of 181", "0 of 181"]
+    assert "**. 2 of 181 cells are finished there." in Page(tmp_path, {}).text()
     assert rows["beside them: further seeds of these cells"] == ["2", "0"]
     assert rows["beside them: methods of this project (FedTrack)"] == ["1", "0"]
 
@@ -111,6 +111,19 @@ def test_an_item_is_shown_with_its_note_and_with_what_the_papers_own_numbers_dec
     shown = CliRunner().invoke(cli.app, words).output
     assert item.note in shown
     assert re.findall(r"the paper's own numbers, by the same rules: (.+)", shown) == ["held", "did not hold"]
+
+
+def test_the_claim_on_seconds_is_shown_by_what_the_benchmark_measured(tmp_path):
+    """At the paper's scale, whose epochs and images the benchmark has."""
+    for scale in ("paper", "quick"):
+        for cell in cells(find_item("cost"), find_scale(scale)):
+            keep_made(cell, tmp_path, 50.0, bytes_up=1, bytes_down=1, active=1)
+    race = tmp_path / "race.json"
+    race.write_text('{"rebafl_to_fedavg": {"ratio": 1.12, "spread": [1.0, 1.15]}}')
+    words = ["paper", "show", "cost", "--results", str(tmp_path), "--out", str(tmp_path), "--race", str(race)]
+    for scale, decision in (("paper", "held"), ("quick", "not run")):
+        shown = CliRunner().invoke(cli.app, [*words, "--scale", scale]).output
+        assert f"{decision}: Prototypes cost little time" in shown
 
 
 @pytest.mark.usefixtures("small")

@@ -26,6 +26,8 @@ app = typer.Typer(
     "Example: `rebafl paper run table1 --scale quick`, then `rebafl paper show table1 --scale quick`",
 )
 ScaleName = Annotated[str, typer.Option("--scale", help="paper or quick.")]
+Race = Annotated[Path, typer.Option("--race", help="What `rebafl bench` measured, for the claim on seconds.")]
+MEASURED = Path("docs/measured/race.json")
 
 
 @app.command("list")
@@ -85,6 +87,7 @@ def show_item(
     name: Annotated[str, typer.Argument(metavar="ITEM")],
     scale: ScaleName = "quick",
     results: Results = KEPT,
+    race: Race = MEASURED,
     target: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(),
 ) -> None:
     """Show an item: our numbers, the paper's, the verdicts; and draw it.
@@ -92,8 +95,9 @@ def show_item(
     Example: `rebafl paper show table1 --scale paper`
     """
     from ..report.paper_figures import draw  # matplotlib is slow to import
+    from ..report.reproduction import read_race
 
-    shown = ItemResults(find_item(name), find_scale(scale), results)
+    shown = ItemResults(find_item(name), find_scale(scale), results, read_race(race))
     if not shown.results:
         raise UserError(
             f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
@@ -118,9 +122,7 @@ def show_item(
 def report(
     results: Results = KEPT,
     page: Annotated[Path, typer.Option("--page", help="The page to write.")] = Path("docs/reproduction.md"),
-    race: Annotated[
-        Path, typer.Option("--race", help="What `rebafl bench` measured, for the claim on seconds.")
-    ] = Path("docs/measured/race.json"),
+    race: Race = MEASURED,
 ) -> None:
     """Write the page with all tables, figures and verdicts.
 

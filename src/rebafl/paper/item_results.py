@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ItemResults:
-    """An item at a scale, with all its results; `race` is what the benchmark measured."""
+    """An item at a scale, with all its results; `race` is what the benchmark measured, at the paper's scale."""
 
     item: Item
     scale: Scale
@@ -121,8 +121,9 @@ class ItemResults:
     @cached_property
     def readings(self) -> list[Reading]:
         """Of the item's claims, in their order: what was decided of each."""
+        race = self.race if self.scale.name == PAPER else {}
         return [
-            read_race(claim, self.race) if claim.measure == RACE else read_claim(self.item, claim, self.lookup)
+            read_race(claim, race) if claim.measure == RACE else read_claim(self.item, claim, self.lookup)
             for claim in self.item.claims
         ]
 

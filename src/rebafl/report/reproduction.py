@@ -65,9 +65,7 @@ class Page:
     @cached_property
     def shown(self) -> dict[tuple[str, str], ItemResults]:
         return {
-            (name, scale): ItemResults(
-                find_item(name), find_scale(scale), self.folder, self.race if scale == PAPER else {}
-            )
+            (name, scale): ItemResults(find_item(name), find_scale(scale), self.folder, self.race)
             for name in item_names()
             for scale in scale_names()
         }
