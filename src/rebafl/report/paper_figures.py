@@ -25,11 +25,11 @@ from .figures import COLOURS, METHOD_COLOURS, save
 ENDINGS = (".png", ".pdf")
 PAINTED = ("curves", "diversity", "table", "lines")  # ways to show an item that are pictures
 LINES: tuple[Any, ...] = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # as many as share no factor with the colours
-MARKERS: tuple[Any, ...] = (*"osD^vP", (4, 1, 0), *"X>dphH<", (3, 1, 0), *"*8", (6, 1, 0))  # of each method
+MARKERS: tuple[Any, ...] = (*"osD^vP", (4, 1, 0), *"X>dphH<", (3, 1, 0), *"*8", (6, 1, 0), (8, 1, 0))  # of each method
 ORDER = (
     "ReBaFL", "FedAvg", "BSM-FedAvg", "FedDyn", "FedRS", "FedProx", "Scaffold", "MOON", "FedBABU", "FedLC",
     "FedAvg, all there", "FedAvg-FT", "label smoothing", "F-Aug", "R-BSM", "FedTrack", "ReBaFL, μ = 0.5",
-    "Scaffold (authors' code)",
+    "Scaffold (authors' code)", "FedDyn, α = 0.0001",
 )  # fmt: skip
 FIRST = {
     "ReBaFL": METHOD_COLOURS["rebafl"],
