@@ -97,7 +97,7 @@ def test_the_list_ends_with_each_cell_counted_once_as_the_page_counts_it(tmp_pat
     table = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
     rows = {name or title: counts for name, title, *counts in table}
     assert (rows["table1"][0], rows["ablation"][0]) == ("2 of 40", "2 of 16")
-    assert rows["all"] == ["2 of 182", "0 of 181"]
+    assert rows["all"] == ["2 of 182", "0 of 182"]
     assert "**. 2 of 182 cells are finished there." in Page(tmp_path, {}).text()
     assert rows["beside them: further seeds of these cells"] == ["2", "0"]
     assert rows["beside them: methods of this project (FedTrack)"] == ["1", "0"]
