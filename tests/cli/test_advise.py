@@ -22,7 +22,7 @@ def advise(*words):
 def test_what_was_measured_is_said_with_its_files():
     text = advise(*LIKE)
     assert "like yours" in text
-    assert "the paper's scale: 200 rounds, 1000 images a client" in text
+    assert "the paper's scale: 200 rounds, 1000 images a client or all dealt out" in text
     assert "kB up" in text
     files = {word.rstrip(",\n") for word in text.split() if word.startswith("results/")}
     assert files

@@ -31,9 +31,9 @@ TUNING, TUNED = "beyond/tuning", "beyond/report"
 ROUNDS = {"paper": 200, TUNED: 40, "quick": 20}
 """Folders of results, the largest scale first, and how many rounds of a run are compared there."""
 SCALES = {
-    "paper": "the paper's scale: 200 rounds, 1000 images a client",
-    TUNED: "a smaller scale: 40 rounds, 300 images a client, fewer of digits and letters",
-    "quick": "the quick scale: 20 rounds, 100 images a client, small stand-ins for the data sets",
+    "paper": "the paper's scale: 200 rounds, 1000 images a client or all dealt out",
+    TUNED: "a smaller scale: 40 rounds, 300 images a client (fewer of digits and letters) or all dealt out",
+    "quick": "the quick scale: 20 rounds, small stand-ins for the data sets, 100 images a client or all dealt out",
 }
 
 
