@@ -180,6 +180,7 @@ FOUND = {
     "CIFAR-10, 50 clients, a tenth of them there": ("fig-dropout", "CIFAR-10, p = 0.1"),
     "Fashion-MNIST, 20 clients, 2 to 5 classes, a fifth to half of them there": ("clustered", "fashion-mnist"),
     "CIFAR-10, 20 clients, 2 to 5 classes, a fifth to half of them there": ("clustered", "cifar-10"),
+    "CIFAR-10, 100 clients with 500 images each, a tenth of them there": ("table-scale", "m=100"),
     "CIFAR-10, 500 clients with 100 images each, a tenth of them there": ("table-scale", "m=500"),
 }
 
