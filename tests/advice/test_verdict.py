@@ -85,6 +85,8 @@ def test_the_steadiest_is_named():
     )
     calm = judge([entry("rebafl", 70.0, swing=0.5), entry("fedavg", 60.0, swing=2.0)])
     assert calm.sentence(lambda each: each.name).endswith("by 0.5 points from round to round, the least of all.")
+    itself = judge([entry("rebafl", 70.0, swing=2.0), entry("rebafl[mu=5.0]", 65.0, swing=0.4), entry("fedavg", 60.0)])
+    assert itself.sentence(lambda each: each.name).endswith("from round to round, rebafl[mu=5.0] by 0.4.")
 
 
 def test_without_state_is_asked_only_where_the_best_keeps_some():

@@ -66,10 +66,11 @@ class Lead:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best of some methods, and its leads over those of other kinds, the smallest first."""
+    """The best of some methods, its leads over those of other kinds, the smallest first, and the steadiest of all."""
 
     best: Entry
     leads: tuple[Lead, ...]
+    calm: Entry
 
     @property
     def level(self) -> list[Entry]:
@@ -110,7 +111,7 @@ class Verdict:
         text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure}).{self._where_thin}"
         last = fmean(cell.last for cell in self.best.cells.values())
         text += f" It falls: {last:.1f} over the last ten rounds." if mean(self.best) - last > FALLS else ""
-        calm = min((lead.over for lead in self.leads), key=swing)
+        calm = self.calm
         steadier = f", {named(calm)} by {swing(calm):.1f}" if swing(calm) < swing(self.best) else ", the least of all"
         return f"{text} It changes by {swing(self.best):.1f} points from round to round{steadier}."
 
@@ -128,7 +129,7 @@ def judge(entries: Sequence[Entry]) -> Verdict | None:
     if not any(ahead.values()):
         return None
     best = min(entries, key=lambda entry: (_beaten_by(ahead[entry.name]), -mean(entry)))
-    return Verdict(best, tuple(sorted(ahead[best.name], key=lambda lead: lead.mean)))
+    return Verdict(best, tuple(sorted(ahead[best.name], key=lambda lead: lead.mean)), min(entries, key=swing))
 
 
 def _beaten_by(leads: Sequence[Lead]) -> float:

@@ -130,7 +130,8 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
     return (
         f"The paper does not say of which round its tables are. In {_nearer(cells)} cells that were run at "
         "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
-        f"number than the best round.{f' Not counted is how it is in cells {not_counted}.' if not_counted else ''} "
+        f"number than the best round ({_by_place(cells)})."
+        f"{f' Not counted is how it is in cells {not_counted}.' if not_counted else ''} "
         "Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
         f"{summary}\n\n"
         + (
@@ -144,8 +145,20 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
 
 def _nearer(cells: Sequence[Gap]) -> str:
     """Of how many the second half is nearer to the paper's number, in words."""
-    nearer = sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
+    nearer = _how_many(cells)
     return f"all {len(cells)}" if nearer == len(cells) else f"{nearer} of the {len(cells)}"
+
+
+def _how_many(cells: Sequence[Gap]) -> int:
+    return sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
+
+
+def _by_place(cells: Sequence[Gap]) -> str:
+    """The same item by item and condition by condition: what holds for one table need not hold for the next."""
+    places: dict[str, list[Gap]] = {}
+    for gap in cells:
+        places.setdefault(gap.place, []).append(gap)
+    return "; ".join(f"{place}: {_how_many(those)} of {len(those)}" for place, those in places.items())
 
 
 def _summary(measure: str, cells: Sequence[Gap]) -> Sequence[str]:
