@@ -152,7 +152,7 @@ def test_all_claims_are_on_the_page():
 
 def test_the_gaps_on_the_page_are_what_the_files_say(curves):
     """In each cell that the paper prints, of each file once, FedDyn by its cloud model."""
-    gaps, places = {}, {}
+    gaps, places = {}, dict[str, list[bool]]()
     for item, conditions in PRINTED.items():
         if item in ("clustered", "authors-draw"):  # commented out in the paper's source; those of table1 again
             continue
