@@ -133,6 +133,10 @@ def test_what_a_settings_file_sets_is_set_back_for_the_defaults(tmp_path):
 THREE = (*PLAIN, entry("moon", 50.0))
 OTHERS = (entry("fedrs", 70.0), entry("fedavg", 60.0), entry("moon", 50.0))
 MINE = "fashion-mnist at the paper's scale"
+HINT = (
+    "Only a hint, of few rounds on small data: fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
+    "like yours but for its size)."
+)
 
 
 @pytest.mark.parametrize(
@@ -154,17 +158,15 @@ MINE = "fashion-mnist at the paper's scale"
         (  # twenty rounds say less of 200 than 30 clients of 20
             [condition(*THREE, clients=30), condition(*OTHERS, scale="quick")],
             f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). But fedrs (+10.0, one seed, "
-            "of 3 methods; fashion-mnist at the quick scale, like yours). Measure it.",
+            "of 3 methods; fashion-mnist at the quick scale, like yours but for its size). Measure it.",
         ),
         (  # but more than 80
             [condition(*THREE, clients=80), condition(*OTHERS, scale="quick")],
-            "Take fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, like yours). But rebafl "
-            f"(+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). Measure it.",
+            f"{HINT} But rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). Measure it.",
         ),
         (  # two methods alone decide nothing where more were compared
             [condition(*PLAIN), condition(*OTHERS, scale="quick")],
-            "Take fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, like yours). But rebafl "
-            f"(+10.0, one seed, of 2 methods; {MINE}, like yours). Measure it.",
+            f"{HINT} But rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours). Measure it.",
         ),
         ([condition(*THREE, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),
     ],

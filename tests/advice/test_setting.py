@@ -130,7 +130,9 @@ def test_one_step_is_a_factor_of_two_or_another_kind():
     assert steps(skew="even") == [1.0]
     assert steps(dataset="cifar-10") == [1.0]
     assert steps(clients=40, held=4.0) == [1.0, 2.0]
-    assert steps(other={"training.epochs": "1", "training.lr": "0.1"}) == [1.0], "a part counts once"
+    assert steps(dataset="cifar-100") == [1.0, pytest.approx(math.log2(10))], "of other data other shares are held"
+    assert steps(other={"training.epochs": "1", "training.lr": "0.1"}) == [2.0], "each setting of training counts"
+    assert steps(other={"model.kind": "mlp", "model.last": "x"}) == [1.0], "another model is one"
     assert steps(other={"training.epochs": "1", "model.kind": "mlp"}) == [1.0, 1.0]
 
 

@@ -1,6 +1,7 @@
 """Which method was best, in cases that can be seen at a glance."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,37 @@ def test_the_best_and_its_leads_the_smallest_first():
 def test_how_sure_it_is(ours, theirs, close, sure):
     lead = Lead(entry("a", *ours), entry("b", *theirs))
     assert (lead.close, lead.sure) == (close, sure)
+
+
+def ending(method, late):
+    """The same, but for its last ten rounds, seed by seed."""
+    pairs = zip(method.cells.items(), late, strict=True)
+    return replace(method, cells={seed: cell._replace(last=last) for (seed, cell), last in pairs})
+
+
+def test_a_lead_that_the_last_rounds_turn_around_is_too_close():
+    ours, theirs = entry("fedtrack", 56.7), entry("feddyn", 55.7)
+    assert not judge([ours, theirs]).leads[0].close
+    verdict = judge([ending(ours, [59.3]), ending(theirs, [59.7]), entry("fedavg", 40.0)])
+    assert verdict.names == "fedtrack or feddyn"
+    assert verdict.lead == "too close, one seed, of 3 methods; -0.4 in the last ten rounds"
+    assert " In the last ten rounds: -0.4 over feddyn. " in verdict.sentence(lambda each: each.name)
+
+
+def test_what_is_left_of_a_lead_at_the_end_is_said_and_over_whom():
+    """FedDyn is the next over the second half, FedRS in the last ten rounds; over two seeds."""
+    verdict = judge(
+        [ending(entry("rebafl", 70.0, 72.0), [71.0, 73.0]), ending(entry("feddyn", 66.0, 68.0), [65.0, 66.0]),
+         ending(entry("fedrs", 65.0, 66.0), [70.0, 71.0])]
+    )  # fmt: skip
+    assert (verdict.leads[0].over.name, verdict.leads[0].mean, verdict.leads[0].late) == ("feddyn", 4.0, 6.5)
+    assert verdict.lead == "+4.0 ± 0.0, clear, 2 seeds, of 3 methods; +1.5 in the last ten rounds"
+    assert " In the last ten rounds: +1.5 over fedrs. " in verdict.sentence(lambda each: each.name)
+
+
+def test_methods_that_rest_on_fewer_seeds_are_counted_beside_those_that_do_not():
+    verdict = judge([entry("rebafl", 70.0, 72.0), entry("fedrs", 60.0, 63.0), entry("moon", 50.0)])
+    assert verdict.sure == "clear, 2 seeds, of 3 methods, over 1 of them on fewer seeds"
 
 
 def test_methods_are_compared_on_the_seeds_that_both_have():

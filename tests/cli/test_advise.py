@@ -29,6 +29,31 @@ def test_what_was_measured_is_said_with_its_files():
     assert all((REPOSITORY / file).exists() for file in files)
 
 
+def test_the_cost_names_what_uploads_give_away_and_who_made_the_method():
+    """FedTrack is the best there, and this project's own."""
+    text = advise(*LIKE)
+    assert (
+        "clients keep: none; uploads beside weights: length, means, scatter (no protection but secure aggregation "
+        "covers means and scatter)"
+    ) in text
+    assert "\nOf this project: fedtrack; tuned here for longer than the others" in text
+    assert "Of this project" not in advise(*LIKE, "protect.noise=1", "protect.clip=1")
+
+
+def test_how_long_and_on_how_much_it_was_trained_is_said_though_not_counted():
+    text = advise("dataset=fashion-mnist", "rounds=1000", "partition.samples=3")
+    assert "like yours, but for its 200 rounds (yours 1000) and its 1000 images a client (yours 3)" in text
+    assert "like yours but for its size)" in text.splitlines()[1]
+    even = ["partition=even", "partition.clients=500", "participation=fraction", "participation.share=0.1"]
+    assert "images a client (yours" not in advise("dataset=cifar-10", *even)
+
+
+def test_the_smallest_scale_is_only_a_hint_for_a_longer_run():
+    mine = ["dataset=cifar-10", "participation=persistent", "participation.period=20"]
+    assert advise(*mine).splitlines()[1].startswith("Only a hint, of few rounds on small data: rebafl (")
+    assert advise(*mine, "rounds=20", "partition.samples=100").splitlines()[1].startswith("Take rebafl (")
+
+
 def test_a_settings_file_and_words_that_win_over_it(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('dataset = "fashion-mini"\n[partition]\nclients = 50\n[participation]\np = 0.4\n')
@@ -54,7 +79,10 @@ def test_what_cannot_be_told_is_said(tmp_path, monkeypatch):
 
 def test_what_cannot_be_run_as_it_is_is_said():
     text = advise("dataset=fashion-mini", "partition.samples=100", "model=cifar-cnn", "resize=4")
-    assert text.splitlines()[-1].startswith("That cannot be run as it is: model 'cifar-cnn' needs images of at least")
+    first, second, *_ = text.splitlines()
+    assert first.startswith("Your setting: fashion-mnist, ")
+    assert first.endswith(" (fashion-mini counts as it).")
+    assert second.startswith("It cannot be run as it is: model 'cifar-cnn' needs images of at least")
     assert "as it is" not in advise("dataset=fashion-mini", "partition.samples=100")
 
 
@@ -72,7 +100,8 @@ def test_json_has_the_same(tmp_path, monkeypatch):
     assert (first["scale"], first["steps"], first["differences"]) == ("paper", 0, [])
     assert first["best"] in advise(*LIKE)
     assert all((REPOSITORY / file).exists() for file in first["cells"])
-    assert {"over", "points", "error", "seeds", "sure"} == first["leads"][0].keys()
+    assert {"over", "points", "at_the_end", "error", "seeds", "sure"} == first["leads"][0].keys()
+    assert first["uploads_beside_weights"] in advise(*LIKE)
     assert found["run"] in advise(*LIKE)
     assert found["take"] in advise(*LIKE)
     assert found["methods"][0] == first["best"]

@@ -56,8 +56,24 @@ def spread(values):
     return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
+class Differences(list):
+    """Seed by seed over the second half; `late`: the mean over the last ten rounds."""
+
+    late = 0.0
+
+
+def last_ten(runs):
+    return {seed: round(fmean(second_half(*run)[-10:]), 4) for seed, run in runs.items()}
+
+
 def differences(first, second):
-    return [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+    """Of two methods' runs by seed."""
+    one, two = accuracies(first), accuracies(second)
+    seeds = sorted(one.keys() & two.keys())
+    found = Differences(one[seed] - two[seed] for seed in seeds)
+    if found:
+        found.late = fmean(last_ten(first)[seed] - last_ten(second)[seed] for seed in seeds)
+    return found
 
 
 def error(values):
@@ -69,7 +85,7 @@ def lead(values):
 
 
 def close(values):
-    return abs(fmean(values)) <= max(0.5, error(values)) + 1e-4
+    return abs(fmean(values)) <= max(0.5, error(values)) + 1e-4 or fmean(values) * values.late < 0
 
 
 def family(name):
@@ -78,8 +94,8 @@ def family(name):
 
 def ranked(anchor, keeping=True):
     """The best, and the differences to all methods of other kinds: the smallest lead first."""
-    runs = {name: accuracies(runs) for name, _, runs in rows(anchor) if family(name) not in MARKS}
-    runs = {name: values for name, values in runs.items() if keeping or family(name) not in STATEFUL}
+    runs = {name: runs for name, _, runs in rows(anchor) if family(name) not in MARKS}
+    runs = {name: own for name, own in runs.items() if keeping or family(name) not in STATEFUL}
     pairs = {
         (one, other): found
         for one in runs
@@ -89,7 +105,7 @@ def ranked(anchor, keeping=True):
     if not pairs:
         return None, []
     wins = {one: sum(fmean(found) > 0 for (first, _), found in pairs.items() if first == one) for one in runs}
-    best = max(runs, key=lambda one: (wins[one], fmean(runs[one].values())))
+    best = max(runs, key=lambda one: (wins[one], fmean(accuracies(runs[one]).values())))
     leads = sorted((fmean(found), other, found) for (first, other), found in pairs.items() if first == best)
     return best, [(other, found) for _, other, found in leads]
 
@@ -169,7 +185,7 @@ def _known_to_all(text, texts):
 @pytest.mark.parametrize("anchor", SECTIONS)
 def test_the_numbers_of_each_method(anchor):
     best, _ = ranked(anchor)
-    of_best: dict[int, float] = next((accuracies(runs) for name, _, runs in rows(anchor) if name == best), {})
+    of_best: dict[int, tuple[str, str]] = next((runs for name, _, runs in rows(anchor) if name == best), {})
     for name, (accuracy, swing, behind, up, down, keeps), runs in rows(anchor):
         own, scale = accuracies(runs), next(iter(runs.values()))[0]
         text = spread(list(own.values()))
@@ -183,7 +199,7 @@ def test_the_numbers_of_each_method(anchor):
             f"{sum(curves[f'bytes_{way}']) / sum(curves['active']) / 1000:.0f}" for way in ("up", "down")
         )
         assert keeps == KINDS[family(name)].costs.state
-        found = differences(own, of_best)
+        found = differences(runs, of_best)
         if family(name) in MARKS:
             assert behind.startswith("not compared: ")
         else:
@@ -218,16 +234,17 @@ def test_what_is_said_of_a_condition(anchor):
         steadier = re.search(r"round to round, (\S.*) by (\d+\.\d)\.$", text)
         least = min(value for name, value in swing.items() if family(name) in {family(best), *kinds})
         assert float(steadier[2]) == least if steadier else swing[best] <= least
+        late, over = min((found.late, name) for name, found in leads)
+        same = abs(late - fmean(narrowest)) <= 0.05 and over == leads[0][0]
+        assert (f" In the last ten rounds: {late:+.1f} over {over}." in text) is not same
 
 
 def short_answers():
-    """Each line of the short table, with its answers: names, lead, anchor, data set, words, names without state."""
-    _, _, *lines = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0].splitlines()
-    names, link, where = r"(?:\*\*)?([^*]+?)(?:\*\*)?", r"\[([^\]]+)\]\(#([^)]+)\)", r"\(\*([^*,]+), ([^*]+)\*\)"
-    answer = re.compile(rf"{names} {link} {where}(?:; no state: (.+))?")
+    """Each line of the short table: its cells by their column's name."""
+    header, _, *lines = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0].splitlines()
+    columns = header.strip("| ").split(" | ")
     for line in lines:
-        holds, there, best = (cell.strip() for cell in line.strip("|").split(" | "))
-        yield (holds, there), [answer.fullmatch(one).groups() for one in best.split("<br>")]
+        yield dict(zip(columns, line.strip("| ").split(" | "), strict=True))
 
 
 def level(anchor, keeping=True):
@@ -236,43 +253,50 @@ def level(anchor, keeping=True):
     return " or ".join(re.sub(r" (.+)", r"[\1]", name) for name in names)
 
 
+def how_sure(leads):
+    thin = {family(name) for name, found in leads if len(found) < len(leads[0][1])}
+    fewer = f", over {len(thin)} of them on fewer seeds" if thin else ""
+    return f"{sure(leads[0][1])}, of {1 + len({family(name) for name, _ in leads})} methods{fewer}"
+
+
 def test_the_short_table_says_what_its_sections_say():
-    count = 0
-    for (holds, _), answers in short_answers():
-        for names, lead_words, anchor, dataset, words, stateless in answers:
-            title = SECTIONS[anchor][0]
-            assert title.startswith(f"{dataset}, {holds}, ")
-            _, leads = ranked(anchor)
-            narrowest = leads[0][1]
-            assert names == level(anchor)
-            said = sure(narrowest) if close(narrowest) else f"{lead(narrowest)}, {sure(narrowest)}"
-            assert lead_words == f"{said}, of {1 + len({family(name) for name, _ in leads})} methods"
-            assert ("scale" in words) is not anchor.startswith("paper")
-            assert f", {words.split(', ')[0]}, " in title
-            assert stateless == (level(anchor, False) if family(ranked(anchor)[0]) in STATEFUL else None)
-            count += 1
-    assert count >= 10
-    assert len(list(short_answers())) <= 20, "short enough to be read"
+    answers = list(short_answers())
+    for row in answers:
+        words, anchor = re.fullmatch(r"\[(.+)\]\(#(.+)\)", row["how sure"]).groups()
+        title = SECTIONS[anchor][0]
+        assert title.startswith(f"{row['data']}, {row['a client holds']}, {row['clients']} clients, {row['there']} ")
+        rounds = row["rounds the same"]
+        assert ("drawn anew each round" if rounds == "1" else f"the same for about {rounds} rounds") in title
+        best, leads = ranked(anchor)
+        scale = {"paper's": "paper", "40-round": "beyond-report", "quick": "quick"}[row["scale"]]
+        assert anchor.startswith(scale)
+        firm = len({family(name) for name, _ in leads}) > 1 and scale != "quick"
+        assert row["best"] == (f"**{level(anchor)}**" if firm else level(anchor))
+        assert (words, row["lead"]) == (how_sure(leads), lead(leads[0][1]))
+        assert row["last ten rounds"] == f"{min(found.late for _, found in leads):+.1f}"
+        assert row["swing"] == next(cells[1] for name, cells, _ in rows(anchor) if name == best)
+        without = row["if clients keep nothing"]
+        if family(best) not in STATEFUL:
+            assert without == "the same"
+        elif (other := ranked(anchor, False))[0]:
+            _, rest = other
+            said = how_sure(rest) if close(rest[0][1]) else f"{lead(rest[0][1])}, {how_sure(rest)}"
+            assert without.startswith(f"{level(anchor, False)} ({said}")
+        else:
+            assert without == "not compared"
+    assert 20 <= len(answers) <= 40, "short enough to be read"
 
 
 def test_the_papers_scale_wins_where_it_exists():
-    """A smaller scale answers only where its best method was not run at a larger, in this line of the table."""
-    for _, answers in short_answers():
-        scales = [next(scale for scale in ROUNDS if each[2].startswith(scale.replace("/", "-"))) for each in answers]
-        assert scales == sorted(scales, key=list(ROUNDS).index)
-        for scale, (names, _, anchor, *_) in zip(scales, answers, strict=True):
-            setting = SECTIONS[anchor][0].partition(", model.")[0]
-            larger = tuple(own.replace("/", "-") for own in list(ROUNDS)[: list(ROUNDS).index(scale)])
-            for other, (title, *_) in SECTIONS.items():
-                if title.partition(", model.")[0] == setting and other.startswith(larger) and ranked(other)[0]:
-                    assert re.split(r"\W", names)[0] not in {family(name) for name, _, _ in rows(other)}
-
-
-def test_what_is_bold_was_compared_with_more_than_one_other():
-    card = PAGE.split("<!-- generated: card -->\n")[1].split("\n\n")[0]
-    answers = re.findall(r"(\*\*)?\w[^|<>*]*?(?:\*\*)? \[[^\]]*, of (\d+) methods\]", card)
-    assert len(answers) == sum(len(found) for _, found in short_answers())
-    assert all(bool(bold) is (int(count) > 2) for bold, count in answers)
+    """A smaller scale answers only where its best method was not run at a larger."""
+    for row in short_answers():
+        anchor = row["how sure"].partition("(#")[2].rstrip(")")
+        setting, scale = SECTIONS[anchor][0].partition(", model.")[0], anchor.rpartition("-")[0]
+        scales = [own.replace("/", "-") for own in ROUNDS]
+        larger = tuple(scales[: scales.index(scale)])
+        for other, (title, *_) in SECTIONS.items():
+            if title.partition(", model.")[0] == setting and larger and other.startswith(larger) and ranked(other)[0]:
+                assert re.split(r"\W", row["best"].strip("*"))[0] not in {family(name) for name, _, _ in rows(other)}
 
 
 def test_costs_are_those_that_were_declared_and_measured():
@@ -299,6 +323,6 @@ def test_a_page_is_made_of_whatever_there_is():
     other = condition(entry("fedtrack", 60.0), entry("rebafl", 50.0), dataset="svhn")
     text = generated(Measured((few, alone, other)))
     assert "| [fedtrack](algorithms/fedtrack.md) | none | length, means, scatter | not run beside FedAvg |" in text
-    answer = "fednova [+10.5 ± 0.5, clear, 2 seeds, of 2 methods](#paper-1) (*fashion-mnist, 20 clients*)"
-    assert f"| all classes | 100% there, anew each round | {answer} |" in text
+    answer = "| fednova | +10.5 ± 0.5 | +10.5 | [clear, 2 seeds, of 2 methods](#paper-1) | 1.0 | the same | paper's |"
+    assert f"| all classes | 100% | 1 | 20 | fashion-mnist {answer}" in text
     assert "There is nothing to compare yet." in text

@@ -28,6 +28,19 @@ def shared_in_words(algorithm: Algorithm) -> str:
     return ", ".join([*sorted(own), *(["one more number for each weight"] if shared - own else [])]) or "nothing"
 
 
+def limits_in_words(algorithm: Algorithm) -> str:
+    """What cannot be had together with a method, and what it needs, or ''."""
+    bare = algorithm.unprotected()
+    limits = [f"no protection but secure aggregation covers {' and '.join(bare)}"] if bare else []
+    limits += ["no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
+    return "; ".join(filter(None, [*limits, no_competitor(algorithm)]))
+
+
+def is_ours(algorithm: Algorithm) -> bool:
+    """Whether a method is of no paper but of this project."""
+    return not algorithm.paper and not no_competitor(algorithm)
+
+
 def no_competitor(algorithm: Algorithm) -> str:
     """Why a method is measured as a mark beside the others only, or ''."""
     if images := algorithm.server_samples():

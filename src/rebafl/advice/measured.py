@@ -37,6 +37,8 @@ SCALES = {
 }
 
 
+IMAGES = {"paper": 1000, TUNED: 300, "quick": 100}
+"""How many a client has of the paper's two data sets, where they are not all dealt out."""
 TITLES = {"paper": "the paper's scale", TUNED: "the 40-round scale", "quick": "the quick scale"}
 
 

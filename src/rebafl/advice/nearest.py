@@ -1,15 +1,16 @@
 """What was measured near a user's setting, and what does it say? The nearest condition of each data set and scale.
 
-It has the fewest steps (`apart`), and is near if these are at most two. The scale comes first whose rounds are nearest
-to the user's; of another the nearest condition is added only if it is nearer, or if its best method was not run there.
-What to take is what the nearest of them says in which more than a few methods were compared, rounds counted as well.
+It has the fewest steps (`apart`), and is near if these are at most two; how long it was trained, and on how many images
+a client, is said but not counted. The scale comes first whose rounds are nearest to the user's; of another the nearest
+condition is added only if it is nearer, or if its best method was not run there. What to take is
+what the nearest of them says in which more than a few methods were compared, rounds counted as well.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
@@ -20,11 +21,12 @@ from ..data import Data, is_here
 from ..runs.experiment import load_data, prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
-from .measured import ROUNDS, TITLES, Condition, Measured, algorithm_of, name_of
-from .setting import Setting, apart, setting_of
+from .measured import IMAGES, ROUNDS, TITLES, Condition, Measured, algorithm_of, name_of
+from .setting import STANDS_FOR, Setting, apart, setting_of
 from .verdict import Verdict, judge, judge_stateless
 
 NEAR = 2.0  # steps
+SMALLEST = [*ROUNDS][-1]  # scale
 PER_HALVING = 0.5  # steps for half or twice as many rounds, where one condition is to decide
 SEEDS = range(3)
 
@@ -35,6 +37,7 @@ class Near:
 
     condition: Condition
     differences: tuple[tuple[float, str], ...]
+    sizes: tuple[str, ...]
     verdict: Verdict
     stateless: Verdict | None
 
@@ -47,17 +50,24 @@ class Near:
         return self.steps <= NEAR
 
     @property
+    def is_hint(self) -> bool:
+        """Whether it is a few rounds on small stand-ins for the data, and the user's run is not."""
+        return self.condition.scale == SMALLEST and bool(self.sizes)
+
+    @property
     def words(self) -> str:
         """How near it is, and in what it differs."""
+        sizes = f", but for {' and '.join(self.sizes)}" if self.sizes else ""
         if not self.differences:
-            return "like yours"
+            return f"like yours{sizes}"
         differences = "; ".join(words for _, words in self.differences)
-        return f"{'near yours' if self.is_near else 'not near yours'} ({self.steps:.1f} steps): {differences}"
+        return f"{'near yours' if self.is_near else 'not near yours'} ({self.steps:.1f} steps): {differences}{sizes}"
 
     @property
     def source(self) -> str:
         """Where it is from, for one line: how sure, of how many methods, at which scale, how near."""
         near = f"{self.steps:.1f} steps from yours" if self.differences else "like yours"
+        near += " but for its size" if self.sizes else ""
         dataset, scale = self.condition.setting.dataset, TITLES[self.condition.scale]
         return f"{self.verdict.lead}; {dataset} at {scale}, {near}"
 
@@ -87,7 +97,8 @@ class Advice:
         if not self.is_near:
             return "Nothing near it was measured. The nearest, which says little about yours:"
         first, *rest = self.found
-        take = f"{'Of the two that were compared take' if first.verdict.few else 'Take'} {first.verdict.names}"
+        how = "Of the two that were compared take" if first.verdict.few else "Take"
+        take = f"{'Only a hint, of few rounds on small data:' if first.is_hint else how} {first.verdict.names}"
         names = {entry.name for entry in first.verdict.level}
         others: dict[str, str] = {}
         for near in rest:
@@ -111,7 +122,7 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     excluded = {name: reason for name, reason in reasons.items() if reason}
     if names and len(excluded) == len(names):
         raise UserError(f"No method that was measured can be run so: {next(iter(excluded.values())).rstrip('.')}.")
-    judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded))]
+    judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded, settings))]
     known = sorted({near.condition.setting.dataset for near in judged})
     datasets = [mine.dataset] if mine.dataset in known else known
     shorter = {scale: abs(log2(settings.rounds / rounds)) for scale, rounds in ROUNDS.items()}
@@ -144,10 +155,21 @@ def _refused(settings: Settings, data: Data | None) -> str:
     return ""
 
 
-def _near(mine: Setting, condition: Condition, excluded: dict[str, str]) -> Near | None:
+def _near(mine: Setting, condition: Condition, excluded: dict[str, str], settings: Settings) -> Near | None:
     entries = [entry for entry in competing(condition) if entry.name not in excluded]
     differences, verdict = tuple(apart(mine, condition.setting)), judge(entries)
-    return Near(condition, differences, verdict, judge_stateless(entries)) if verdict else None
+    sizes = tuple(_sizes(condition, settings))
+    return Near(condition, differences, sizes, verdict, judge_stateless(entries)) if verdict else None
+
+
+def _sizes(condition: Condition, settings: Settings) -> Iterator[str]:
+    """Rounds and images a client that are twice or half the user's, or farther from them."""
+    sizes = [(ROUNDS[condition.scale], "rounds", settings.rounds)]
+    if condition.setting.dataset in STANDS_FOR.values() and condition.setting.skew != "even":
+        sizes.append((IMAGES[condition.scale], "images a client", getattr(settings.partition, "samples", 0)))
+    for measured, of, own in sizes:
+        if own and abs(log2(measured / own)) >= 1:
+            yield f"its {measured} {of} (yours {own})"
 
 
 def _said(judged: Sequence[Near], dataset: str, scales: Sequence[str]) -> list[Near]:

@@ -157,17 +157,21 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
     away = [None if share is None else max(LEAST_AWAY, 1 - share) for share in (mine.share, measured.share)]
     share = max(_steps(mine.share, measured.share), _steps(*away))
     skew = _steps(mine.classes, measured.classes) + (mine.skew != measured.skew)
+    total, own_total = (len(KNOWN[name].classes) if name in KNOWN else 0 for name in (measured.dataset, mine.dataset))
     parts = [
         (float(mine.dataset != measured.dataset), measured.dataset, mine.dataset),
+        (_steps(total, own_total) if total and own_total else 0.0, f"{total} classes in all", f"{own_total}"),
         (skew, measured.holds, mine.holds),
         (_steps(mine.clients, measured.clients), f"{measured.clients} clients", f"{mine.clients}"),
         (share, measured.there, mine.there),
         (_steps(mine.held, measured.held), measured.drawn, mine.drawn),
     ]
     for part in TELLING:
-        ours, own = (", ".join(_of(part, setting)) or f"{part} as usual" for setting in (measured, mine))
-        step = 1.0 if part in ("model", "training") else NEVER_NEAR
-        parts.append((step * (ours != own), ours, own))
+        each = [_of(part, setting) for setting in (measured, mine)]
+        ours, own = (", ".join(found) or f"{part} as usual" for found in each)
+        changed = {word.partition("=")[0] for word in {*each[0]} ^ {*each[1]}}
+        step = float(len(changed)) if part == "training" else 1.0 if part == "model" else NEVER_NEAR
+        parts.append((step * bool(changed), ours, own))
     yield from ((steps, f"{ours}, yours {own}") for steps, ours, own in parts if steps > ROUNDING)
 
 

@@ -1,8 +1,9 @@
 """Which method was best under a condition, by how much, and how sure is that?
 
 Two methods are compared by their differences on the seeds that both have. A lead that is at most half a point, or at
-most its standard error, is too close; one seed is one seed. The best is the one that fewest other methods are ahead of,
-the next the one over which its lead is smallest. Two methods alone say little: they are few.
+most its standard error, or that the last ten rounds turn around, is too close; one seed is one seed. The best is the
+one that fewest other methods are ahead of, the next the one over which its lead is smallest. Two methods alone say
+little: they are few.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .measured import Entry
 CLOSE = 0.5  # points
 FEW = 2  # methods: of so few, the best is only the better one
 FALLS = 1.0  # points by which the last ten rounds are below the second half
+AS_BEFORE = 0.05  # points by which a lead over the last ten rounds may differ and be the same
 Named = Callable[[Entry], str]
 
 
@@ -46,9 +48,14 @@ class Lead:
         count = len(self.differences)
         return float(stdev(self.differences.values()) / count**0.5) if count > 1 else 0.0
 
+    @cached_property
+    def late(self) -> float:
+        """The mean of the same differences over the last ten rounds."""
+        return fmean(self.of.cells[seed].last - self.over.cells[seed].last for seed in self.differences)
+
     @property
     def close(self) -> bool:
-        return abs(self.mean) <= max(CLOSE, self.error)
+        return abs(self.mean) <= max(CLOSE, self.error) or self.mean * self.late < 0
 
     @property
     def sure(self) -> str:
@@ -93,10 +100,27 @@ class Verdict:
 
     @property
     def lead(self) -> str:
-        """The smallest, how sure it is, and of how many methods."""
+        """The smallest, how sure it is, of how many methods, and what is left of it at the end."""
         first = self.leads[0]
-        said = first.sure if first.close else f"{first}, {first.sure}"
-        return f"{said}, of {self.compared} methods"
+        said = self.sure if first.close else f"{first}, {self.sure}"
+        return f"{said}; {self.late.late:+.1f} in the last ten rounds" if self.ends_otherwise else said
+
+    @property
+    def sure(self) -> str:
+        """How sure the smallest lead is, of how many methods."""
+        thin = f", over {len(self._thin)} of them on fewer seeds" if self._thin else ""
+        return f"{self.leads[0].sure}, of {self.compared} methods{thin}"
+
+    @property
+    def late(self) -> Lead:
+        """The smallest over the last ten rounds."""
+        return min(self.leads, key=lambda lead: lead.late)
+
+    @property
+    def ends_otherwise(self) -> bool:
+        """Whether the last ten rounds say something else than the second half."""
+        first, late = self.leads[0], self.late
+        return late.over is not first.over or abs(late.late - first.mean) > AS_BEFORE
 
     @property
     def deciding(self) -> list[Lead]:
@@ -110,17 +134,26 @@ class Verdict:
         leads = " and ".join(f"{lead} over {named(lead.over)}" for lead in self.deciding)
         text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure}).{self._where_thin}"
         last = fmean(cell.last for cell in self.best.cells.values())
+        text += (
+            f" In the last ten rounds: {self.late.late:+.1f} over {named(self.late.over)}."
+            if self.ends_otherwise
+            else ""
+        )
         text += f" It falls: {last:.1f} over the last ten rounds." if mean(self.best) - last > FALLS else ""
-        calm = self.calm
-        steadier = f", {named(calm)} by {swing(calm):.1f}" if swing(calm) < swing(self.best) else ", the least of all"
-        return f"{text} It changes by {swing(self.best):.1f} points from round to round{steadier}."
+        own, calm = f"{swing(self.best):.1f}", f"{swing(self.calm):.1f}"
+        steadier = f", {named(self.calm)} by {calm}" if calm != own else ""
+        steadier = ", the least of all" if self.calm is self.best else steadier
+        return f"{text} It changes by {own} points from round to round{steadier}."
+
+    @property
+    def _thin(self) -> set[str]:
+        """The methods over which a lead rests on fewer seeds than the one that is named."""
+        seeds = len(self.leads[0].differences)
+        return {lead.over.kind for lead in self.leads if len(lead.differences) < seeds}
 
     @property
     def _where_thin(self) -> str:
-        """Which leads rest on fewer seeds than the one that is named."""
-        seeds = len(self.leads[0].differences)
-        thin = {lead.over.kind for lead in self.leads if len(lead.differences) < seeds}
-        return f" Over {len(thin)} of them it rests on fewer seeds." if thin else ""
+        return f" Over {len(self._thin)} of them it rests on fewer seeds." if self._thin else ""
 
 
 def judge(entries: Sequence[Entry]) -> Verdict | None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..advice.limits import competing, no_competitor, shared_in_words
+from ..advice.limits import competing, keeps_state, limits_in_words, no_competitor, shared_in_words
 from ..advice.measured import ROUNDS, SCALES, TITLES, Condition, Entry, Measured, order
 from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, mean, swing
 from .markdown import markdown_table
+
+SMALLEST = [*ROUNDS][-1]  # scale
+HEADER = (
+    "a client holds", "there", "rounds the same", "clients", "data", "best", "lead", "last ten rounds", "how sure",
+    "swing", "if clients keep nothing",
+    "scale",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,15 +28,11 @@ class Section:
     stateless: Verdict | None
 
     @property
-    def row(self) -> tuple[str, str] | None:
-        """Which line of the short table it belongs to: who holds what, who is there."""
+    def is_clear(self) -> bool:
+        """Whether all that the short table says of a setting can be told."""
         setting = self.condition.setting
-        if setting.share is None or setting.held is None or self.verdict is None:
-            return None
-        if any(not name.startswith("model.") for name in setting.other):
-            return None
-        again = "anew each round" if setting.held == 1 else "the same for some rounds"
-        return setting.holds, f"{setting.share:.0%} {'of uploads arriving' if setting.lost else 'there'}, {again}"
+        known = setting.share is not None and setting.held is not None and self.verdict is not None
+        return known and all(name.startswith("model.") for name in setting.other)
 
 
 def page(measured: Measured) -> str:
@@ -51,26 +54,22 @@ def linked(entry: Entry) -> str:
 
 
 def short_table(sections: Sequence[Section]) -> str:
-    """One line for each sort of setting."""
-    rows: dict[tuple[str, str], list[Section]] = {}
-    for section in sorted(sections, key=lambda section: order(section.condition)[1:]):
-        if section.row:
-            rows.setdefault(section.row, []).append(section)
-    lines = [(*row, "<br>".join(_answers(those))) for row, those in rows.items()]
-    table = markdown_table(("a client holds", "clients there", "best"), lines)
+    """One line for each setting."""
+    chosen = sorted(_chosen(sections), key=lambda section: order(section.condition)[1:])
+    table = markdown_table(HEADER, [_answer(section, section.verdict) for section in chosen if section.verdict])
     compared = [section.verdict.leads[0] for section in sections if section.verdict]
     single = sum(len(lead.differences) == 1 for lead in compared)
     return f"{table}\n\nOf {len(compared)} conditions that were measured, {single} rest on one seed."
 
 
-def _answers(sections: Sequence[Section]) -> Iterator[str]:
+def _chosen(sections: Sequence[Section]) -> Iterator[Section]:
     """Of each setting that of the largest scale; of smaller ones where their best method was not run at a larger."""
     run: set[tuple[str, str]] = set()
     for scale in ROUNDS:
         here = [section for section in sections if section.condition.scale == scale]
         for section in here:
-            if section.verdict and (_place(section), section.verdict.best.kind) not in run:
-                yield _answer(section, section.verdict)
+            if section.is_clear and section.verdict and (_place(section), section.verdict.best.kind) not in run:
+                yield section
         run |= {(_place(section), entry.kind) for section in here for entry in section.condition.entries}
 
 
@@ -79,18 +78,18 @@ def _place(section: Section) -> str:
     return str(replace(section.condition.setting, other={}))
 
 
-def _where(section: Section) -> str:
-    """What a line of the table leaves open, and the scale if it is not the paper's."""
+def _answer(section: Section, verdict: Verdict) -> Sequence[str]:
+    """A line of the short table; bold is what more than a few methods were compared for, in more than a few rounds."""
     setting, scale = section.condition.setting, section.condition.scale
-    held = [] if setting.held == 1 else [f"the same for {setting.held:.3g} rounds"]
-    small = [] if scale == "paper" else [TITLES[scale].removeprefix("the ")]
-    return ", ".join([setting.dataset, f"{setting.clients} clients", *held, *small])
-
-
-def _answer(section: Section, verdict: Verdict) -> str:
-    stateless = f"; no state: {section.stateless.names}" if section.stateless else ""
-    names = verdict.names if verdict.few else f"**{verdict.names}**"
-    return f"{names} [{verdict.lead}](#{section.anchor}) (*{_where(section)}*){stateless}"
+    there = f"{setting.share:.0%}{' of uploads' if setting.lost else ''}"
+    firm = not verdict.few and scale != SMALLEST
+    names = f"**{verdict.names}**" if firm else verdict.names
+    stateless = f"{section.stateless.names} ({section.stateless.lead})" if section.stateless else "not compared"
+    stateless = stateless if keeps_state(verdict.best.algorithm) else "the same"
+    where = (setting.holds, there, f"{setting.held:.3g}", str(setting.clients), setting.dataset)
+    lead = str(verdict.leads[0]), f"{verdict.late.late:+.1f}", f"[{verdict.sure}](#{section.anchor})"
+    title = TITLES[scale].removeprefix("the ").removesuffix(" scale")
+    return *where, names, *lead, f"{swing(verdict.best):.1f}", stateless, title
 
 
 def _section(section: Section) -> str:
@@ -124,13 +123,10 @@ def costs(measured: Measured) -> str:
     kinds = {entry.kind: entry.algorithm for condition in measured.conditions for entry in condition.entries}
     rows = []
     for kind, algorithm in sorted(kinds.items()):
-        ratio, bare = measured.seconds.get(kind), algorithm.unprotected()
+        ratio = measured.seconds.get(kind)
         seconds = "{:.2f} ({:.2f} to {:.2f})".format(*ratio) if ratio else "not measured"
-        limits = [f"no protection but secure aggregation covers {' and '.join(bare)}"] if bare else []
-        limits += ["no robust rule, no secure aggregation"] if algorithm.needs_each_upload() else []
-        limits += [no_competitor(algorithm)]
         facts = (algorithm.costs.state, shared_in_words(algorithm), _bytes(measured, kind), algorithm.costs.compute)
-        rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, "; ".join(filter(None, limits))))
+        rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, limits_in_words(algorithm)))
     header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "limits")
     return f"## What each costs\n\nBytes and seconds are multiples of FedAvg's.\n\n{markdown_table(header, rows)}"
 
