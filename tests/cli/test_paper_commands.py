@@ -70,7 +70,14 @@ def test_the_commands(tmp_path, monkeypatch):
         (["run", "table1", "--seeds", "0,-1"], "--seeds: -1 is none"),
         (["run", "--open-claims", "--seeds", str(2**63)], f"--seeds: {2**63} is none"),
         (["run", "table1", "--budget", "soon"], "--budget: 'soon' is no length of time"),
-        (["show", "table1", "--results", "nowhere"], "Nothing of table1 is finished"),
+        (
+            ["show", "table1", "--results", "nowhere"],
+            "There is no folder nowhere here; name the folder of finished cells",
+        ),
+        (
+            ["show", "table1", "--results", "tests"],
+            "Nothing of table1 is finished at scale quick; run: rebafl paper run",
+        ),
         (["run"], "Which items should be run?"),
         (["run", "--list"], "Which items should be run?"),
         (["run", "--open-claims", "--only", "FedAvg"], "does not go with --only"),
@@ -85,6 +92,14 @@ def test_mistakes_are_named(words, reason):
     error = CliRunner().invoke(cli.app, ["paper", *words]).exception
     assert isinstance(error, UserError)
     assert reason in str(error)
+
+
+def test_a_list_without_a_folder_of_results_says_so(tmp_path):
+    said = "There is no folder {} here; name the folder of finished cells with --results."
+    for folder, expected in ((tmp_path / "nowhere", True), (tmp_path, False)):
+        output = CliRunner().invoke(cli.app, ["paper", "list", "--results", str(folder)]).output
+        assert output.startswith(said.format(folder)) is expected
+        assert "0 of 182" in output
 
 
 def test_the_list_ends_with_each_cell_counted_once_as_the_page_counts_it(tmp_path):

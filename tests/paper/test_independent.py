@@ -78,42 +78,48 @@ def compared(item, claim):
 
 
 def decide(item, claim, measure, curves):
-    """The decision, and the smallest difference of those that made it."""
+    """The decision, the smallest difference of those that made it (against a claim: on the most seeds), and on how many
+    seeds it rests."""
     outcomes = []
     for (a, at), (b, other) in compared(item, claim):
         one, two = curves(item, a, at), curves(item, b, other)
         seeds = one.keys() & two.keys()
         values = [(number(one[seed], measure), number(two[seed], measure)) for seed in seeds]
         if not values:
-            outcomes.append(("not run", 0.0))
+            outcomes.append(("not run", 0.0, 0))
         elif "ratio" in claim:
             ratio = mean(x / y for x, y in values)
-            outcomes.append(("held" if ratio <= claim["most"] else "did not hold", -ratio))
+            outcomes.append(("held" if ratio <= claim["most"] else "did not hold", -ratio, len(values)))
         else:
             gaps = [x - y for x, y in values]
             error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else 0.0
             gap, margin = mean(gaps), claim.get("margin", 0.0)
             tolerance = max(error, 0.0 if "margin" in claim or "bare" in claim else 0.5)
             low, high = margin - tolerance, margin + tolerance
-            outcomes.append(("held" if gap > high else "did not hold" if gap < low else "too close", gap))
-    kinds = {kind for kind, _ in outcomes}
+            outcomes.append(("held" if gap > high else "did not hold" if gap < low else "too close", gap, len(values)))
+    kinds = {kind for kind, _, _ in outcomes}
     if "did not hold" in kinds:
         decision = "did not hold"
     elif "not run" in kinds:
         decision = "not run" if kinds == {"not run"} else "partly run"
     else:
         decision = "too close" if "too close" in kinds else "held"
-    run = [(kind, gap) for kind, gap in outcomes if kind != "not run"]
-    deciding = [gap for kind, gap in run if kind == decision] or [gap for _, gap in run]
-    return decision, min(deciding, default=None)
+    run = [outcome for outcome in outcomes if outcome[0] != "not run"]
+    deciding = [(gap, seeds) for kind, gap, seeds in run if kind == decision] or [(gap, seeds) for _, gap, seeds in run]
+    if not deciding:
+        return decision, None, 0
+    if decision == "did not hold":
+        deciding = [each for each in deciding if each[1] == max(seeds for _, seeds in deciding)]
+    gap, seeds = min(deciding)
+    return decision, gap, min(seeds for *_, seeds in run) if decision == "held" else seeds
 
 
 def rows_of_the_page():
-    """By the claim's name: the verdict, the number, and by what it was judged."""
+    """By the claim's name: the verdict, the number, on how many seeds, and by what it was judged."""
     lines = [line.strip("|").split(" | ") for line in PAGE.splitlines() if re.match(r"\| \[[\w-]+\.\d+\]\(#", line)]
     return {
-        re.search(r"\[(.+?)\]", name)[1]: (verdict.strip(" *"), value.strip(" *"), measures)
-        for name, _, verdict, value, _, _, measures, *_ in lines
+        re.search(r"\[(.+?)\]", name)[1]: (verdict.strip(" *"), value.strip(" *"), seeds.strip(), measures)
+        for name, _, verdict, value, _, seeds, measures, *_ in lines
     }
 
 
@@ -130,19 +136,26 @@ def test_the_verdict_on_the_page_is_what_the_files_say(name, curves):
     item, claim = CLAIMS[name]
     measures = ("second_half", "best") if claim["measure"] == "best" else (claim["measure"],)
     found = [decide(item, claim, measure, curves) for measure in measures]
-    decisions = {decision for decision, _ in found}
+    decisions = {decision for decision, *_ in found}
     together = "partly run" if decisions & {"partly run", "not run"} else "depends"
-    verdict, value, judged_by = rows_of_the_page()[name]
+    verdict, value, seeds, judged_by = rows_of_the_page()[name]
     assert verdict == (decisions.pop() if len(decisions) == 1 else together)
     if verdict == "depends":
-        assert all(decision in judged_by for decision, _ in found)
-    difference = found[0][1]
+        assert all(decision in judged_by for decision, *_ in found)
+    _, difference, expected = found[0]
+    assert seeds == str(expected or "")
     if difference is None:
         assert value == ""
     else:
         assert float(value.split(" ")[0]) == pytest.approx(
             abs(difference) if "ratio" in claim else difference, abs=0.006
         )
+
+
+def test_how_many_verdicts_rest_on_one_seed_is_said_first():
+    decided = [seeds for verdict, _, seeds, _ in rows_of_the_page().values() if verdict in ("held", "did not hold")]
+    said = f"{decided.count('1')} of the {len(decided)} that held or did not rest on one seed."
+    assert said in PAGE.splitlines()[2]
 
 
 def test_all_claims_are_on_the_page():
@@ -187,6 +200,44 @@ FOUND = {
     "CIFAR-10, 100 clients with 500 images each, a tenth of them there": ("table-scale", "m=100"),
     "CIFAR-10, 500 clients with 100 images each, a tenth of them there": ("table-scale", "m=500"),
 }
+
+
+def test_the_readme_counts_the_claims_as_the_page_does():
+    """How many were decided how, from the page's own rows; the line that begins the page has the same words."""
+    kinds = ("held", "did not hold", "depends", "too close", "partly run", "not run")
+    verdicts = [verdict for verdict, *_ in rows_of_the_page().values()]
+    words = {kind: kind for kind in kinds} | {"depends": "depend on the measure"}
+    counts = ", ".join(f"{verdicts.count(kind)} {words[kind]}" for kind in kinds if kind in verdicts)
+    said = f"[the paper's {len(verdicts)} claims](docs/reproduction.md#the-claims), at its own scale: {counts}."
+    assert said in (REPOSITORY / "README.md").read_text()
+    assert f"**Of the paper's {len(verdicts)} claims, at its own scale: {counts}**" in PAGE
+
+
+def test_what_the_readme_says_of_other_windows_is_what_the_files_say(curves):
+    """FedTrack's leads over the better of ReBaFL and FedDyn (by either model) in the last ten rounds; who has the best
+    round."""
+    text = (REPOSITORY / "README.md").read_text()
+    leads: dict[str, dict[str, float]] = {"last10": {}, "second_half": {}, "best": {}}
+    for (label, (item, condition)), measure in product(FOUND.items(), leads):
+        ours = curves(item, "FedTrack", condition)
+        rivals = [(curves(item, "ReBaFL", condition), "accuracy")]
+        rivals += [(curves(item, "FedDyn", condition), of) for of in ("accuracy", "cloud_accuracy")]
+        leads[measure][label] = min(
+            mean(
+                number(ours[s], measure) - number({"accuracy": runs[s][of]}, measure) for s in ours.keys() & runs.keys()
+            )
+            for runs, of in rivals
+        )
+    last, (behind,) = leads["last10"], [name for name, lead in leads["last10"].items() if lead < 0]
+    assert behind.startswith("CIFAR-10, 500 clients")
+    low, high = min(lead for lead in last.values() if lead > 0), max(last.values())
+    assert (
+        f"its lead is {low:.1f} to {high:.1f} points, but with 500 clients FedDyn is {-last[behind]:.1f} ahead" in text
+    )
+    assert min(leads["second_half"].values()) > 0
+    assert {name for name, lead in leads["best"].items() if lead < 0} == {
+        name for name in FOUND if name.startswith(("Fashion-MNIST", "CIFAR-10, 500"))
+    }
 
 
 def test_what_the_readme_says_was_found_is_what_the_files_say(curves):

@@ -56,6 +56,17 @@ def test_over_several_seeds_a_difference_must_exceed_its_standard_error(first, d
     assert verdict.seeds == 3
 
 
+def test_a_verdict_says_on_how_many_seeds_it_rests():
+    """What held, on the fewest of all that were compared; against a claim speaks what has the most seeds."""
+    three, one = {n: made([80.0 + n]) for n in range(3)}, {0: made([90.0])}
+    table = {("a", "one"): three, ("b", "one"): {n: made([70.0]) for n in range(3)}, ("a", "two"): one}
+    held = verdicts.judge(ITEM, CLAIM, lambda *side: table.get(side, {0: made([60.0])}))
+    assert (held.decision, held.number, held.seeds) == ("held", "+11.00 ± 0.58", 1)
+    failed = verdicts.judge(ITEM, CLAIM, lambda *side: table.get((side[0].translate({97: 98, 98: 97}), side[1]), one))
+    assert failed.decision == "did not hold"
+    assert (failed.number, failed.seeds) == ("-11.00 ± 0.58", 3)
+
+
 def test_methods_are_compared_on_the_seeds_both_have_and_others_means_all_others():
     found = {
         ("a", "one"): {0: made([80.0]), 1: made([10.0])},

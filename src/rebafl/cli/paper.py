@@ -28,6 +28,7 @@ app = typer.Typer(
 ScaleName = Annotated[str, typer.Option("--scale", help="paper or quick.")]
 Race = Annotated[Path, typer.Option("--race", help="What `rebafl bench` measured, for the claim on seconds.")]
 MEASURED = Path("docs/measured/race.json")
+NO_RESULTS = "There is no folder {} here; name the folder of finished cells with --results."
 
 
 @app.command("list")
@@ -36,6 +37,8 @@ def list_items(results: Results = KEPT) -> None:
 
     Example: `rebafl paper list`
     """
+    if not results.is_dir():
+        out.print(Text(NO_RESULTS.format(results)), soft_wrap=True)
     items, scales = [find_item(name) for name in item_names()], [find_scale(name) for name in scale_names()]
     shown = [[ItemResults(item, scale, results) for scale in scales] for item in items]
     rows = [
@@ -99,9 +102,8 @@ def show_item(
 
     shown = ItemResults(find_item(name), find_scale(scale), results, read_race(race))
     if not shown.results:
-        raise UserError(
-            f"Nothing of {name} is finished at scale {scale}; run: rebafl paper run {name} --scale {scale}."
-        )
+        nothing = f"Nothing of {name} is finished at scale {scale}" if results.is_dir() else NO_RESULTS.format(results)
+        raise UserError(f"{nothing.rstrip('.')}; run: rebafl paper run {name} --scale {scale}.")
     if shown.item.note:
         out.print(Text(shown.item.note), soft_wrap=True)
     for condition, (header, rows) in tables(shown, always_printed=True):

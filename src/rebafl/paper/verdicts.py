@@ -28,9 +28,10 @@ Side = tuple[str, str]
 class Verdict:
     """On a claim by one measure: what was decided, the numbers that say so, and the one of them that decides.
 
-    `number` is the lowest of the comparisons that decide (the narrowest lead of what held, the clearest opposite of
-    what did not), `of` which one that is, `seeds` on how many seeds; all are empty where nothing was run. `evidence`
-    has the lowest under each condition.
+    `number` is the lowest of the comparisons that decide (the narrowest lead of what held; of what did not, of those on
+    the most seeds the clearest opposite), `of` which one that is, `seeds` on how many seeds the decision rests: of what
+    held, the fewest that anything was compared on. All are empty where nothing was run. `evidence` has the lowest under
+    each condition.
     """
 
     decision: str
@@ -47,6 +48,10 @@ class Comparison:
     first: Side
     second: Side
     differences: tuple[float, ...]
+
+    @property
+    def seeds(self) -> int:
+        return len(self.differences)
 
     @property
     def mean(self) -> float:
@@ -100,8 +105,10 @@ def judge(item: Item, claim: Claim, results: Lookup) -> Verdict:
     if not run:
         return Verdict(decision)
     deciding = [comparison for comparison in run if comparison.decision(claim) == decision] or run
-    lowest = min(deciding, key=lambda comparison: comparison.mean)
-    return Verdict(decision, _evidence(comparisons), lowest.number, lowest.of, len(lowest.differences))
+    most = max(comparison.seeds for comparison in deciding) if decision == FAILED else 0
+    lowest = min((each for each in deciding if each.seeds >= most), key=lambda comparison: comparison.mean)
+    seeds = min(comparison.seeds for comparison in run) if decision == HELD else lowest.seeds
+    return Verdict(decision, _evidence(comparisons), lowest.number, lowest.of, seeds)
 
 
 def _together(decisions: Sequence[str]) -> str:

@@ -35,6 +35,12 @@ def counted(readings: Sequence[Reading]) -> str:
     return ", ".join(f"{count[decision]} {words[decision]}" for decision in DECISIONS if count[decision])
 
 
+def on_one_seed(readings: Sequence[Reading]) -> tuple[int, int]:
+    """How many of those that held or did not rest on one seed, and how many there are."""
+    decided = [reading.first.seeds for reading in readings if reading.decision in (HELD, FAILED)]
+    return decided.count(1), len(decided)
+
+
 def claims_table(paper: Mapping[str, Sequence[Reading]], quick: Mapping[str, Sequence[Reading]]) -> str:
     """One row for each claim, those that are decided first: the verdict at the paper's scale, and the smaller one's
     while that is open."""

@@ -19,7 +19,7 @@ from ..paper.readings import OPEN, Reading
 from ..paper.results import Result
 from ..paper.two_models import REFERENCE, TwoModels, two_models
 from .markdown import markdown_table
-from .paper_claims import claims_of_item, claims_table, counted, folded, gaps_in_words
+from .paper_claims import claims_of_item, claims_table, counted, folded, gaps_in_words, on_one_seed
 from .paper_figures import ENDINGS, draw, draw_two_models, names_of_figures
 from .paper_tables import tables
 
@@ -30,12 +30,16 @@ How verdicts are made:
 - A claim on accuracy that does not say which is judged by the mean over the second half of the rounds *and* by the best
   round. It **held** or **did not hold** if both say so, it *depends* if they differ, and it is open (*partly run*,
   *not run*) while one of them is. Other claims have one measure. *Judged by* names them.
-- The number is the lowest of the differences that decide: the narrowest lead of what held, the clearest opposite of
-  what did not; while a claim is open, the lowest so far. It is by the second half, where there are two measures. Over
-  several seeds, ± is its standard error.
+- The number is the lowest of the differences that decide: the narrowest lead of what held; of what did not, the
+  clearest opposite on the most seeds; while a claim is open, the lowest so far. It is by the second half, where there
+  are two measures. Over several seeds, ± is its standard error. *Seeds* are those that it rests on; of what held, the
+  fewest that anything was compared on.
+- **One seed is one draw** of classes and of who is there. Most cells are of seed 0, where with 20 clients of two
+  classes one class has a single holder (`rebafl partition seed=0`): methods may fare otherwise on other seeds.
 - A difference counts if it is more than half a point and, over several seeds, more than its standard error. Of claims
   that name their points (*within a point*, *by more than 3 points*) it counts from these points on, again by more than
-  its standard error. One clear opposite is enough for *did not hold*; all that is compared must be there for *held*.
+  its standard error. Of Λ, which is no accuracy, any difference counts. One clear opposite is enough for *did not
+  hold*; all that is compared must be there for *held*.
 - FedDyn counts by the mean of its clients' models; what its cloud model would decide otherwise is said.
 - Methods of this project are shown beside the paper's, marked *ours*; no claim counts them.
 
@@ -97,9 +101,11 @@ class Page:
         by_cloud = f" (with FedDyn by its cloud model, as the authors' code scores it: {with_cloud})"
         by_cloud = by_cloud if with_cloud != counted(readings) else ""
         cells = counted_once(self.at(PAPER))
+        single, decided = on_one_seed(readings)
         return (
             "# Reproduction\n\n"
             f"**Of the paper's {len(readings)} claims, at its own scale: {counted(readings)}**{by_cloud}. "
+            f"{f'{single} of the {decided} that held or did not rest on one seed. ' if decided else ''}"
             f"{cells.finished} of {cells.of} cells are finished there. "
             f"At the quick scale, which shows directions only: {counted(quick)}. "
             "Written by `rebafl paper report` from the files in [results](../results).\n\n"
