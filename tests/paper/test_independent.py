@@ -255,3 +255,21 @@ def test_what_the_readme_says_was_found_is_what_the_files_say(curves):
             scored = [{"accuracy": by_seed[seed][of]} for seed in common]
             means = (mean(number(run, measure) for run in scored) for measure in ("second_half", "best"))
             assert said == " / ".join(f"{value:.1f}" for value in means), (label, method)
+
+
+def test_what_is_said_of_scaffold_in_the_authors_form_is_what_the_files_say(curves):
+    def ends(method):
+        (run,) = curves("authors-draw", method, "fashion-mnist m=20").values()
+        return number(run, "second_half")
+
+    own, theirs = ends("Scaffold"), ends("Scaffold (authors' code)")
+    printed = PRINTED["authors-draw"]["fashion-mnist m=20"]["Scaffold"]
+    page = (DOCS / "algorithms" / "scaffold.md").read_text()
+    assert f"ends {own - theirs:.1f} points below the form above" in page
+    assert f"{theirs:.1f} against {own:.1f} over the second half, printed {printed:.1f}" in page
+    (of_table1,) = [text for text in PAPER["items"]["table1"]["findings"] if text.startswith("Scaffold's printed")]
+    assert f"is {printed - theirs:.1f} points below it over the second half" in of_table1
+    assert f"has it {own - printed:.1f} above" in of_table1
+    (of_draw,) = [text for text in PAPER["items"]["authors-draw"]["findings"] if text.startswith("Scaffold in")]
+    assert f"ends {own - theirs:.1f} points below" in of_draw
+    assert f"with {theirs:.1f} over the second half {printed - theirs:.1f} below the number" in of_draw
