@@ -77,3 +77,13 @@ def test_two_models_are_those_of_one_run_beside_a_reference_on_the_same_seeds(tm
     (alone,) = two_models(item_results("table1", folder=tmp_path))
     assert len(alone.clients) == 3
     assert not alone.reference
+
+
+def test_a_second_feddyn_of_a_place_is_told_from_the_first(tmp_path):
+    for cell in cells_of(
+        [find_item("authors-draw")], PAPER, [0], ["FedDyn", "FedDyn, α = 0.0001"], ["fashion-mnist m=20"]
+    ):
+        keep_made(cell, tmp_path, 80.0, cloud_accuracy=70.0)
+    place = "authors-draw: fashion-mnist m=20"
+    found = two_models(item_results("authors-draw", folder=tmp_path))
+    assert [each.name for each in found] == [place, f"{place}, FedDyn, α = 0.0001"]

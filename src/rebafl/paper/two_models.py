@@ -9,7 +9,7 @@ from .item_results import ItemResults
 from .items import printed
 from .results import Result
 
-REFERENCE = "ReBaFL"
+REFERENCE, FEDDYN = "ReBaFL", "FedDyn"
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class TwoModels:
     cloud: Sequence[Result]
     reference: Sequence[Result]
     theirs: float | None
+
+    @property
+    def name(self) -> str:
+        """Where it was run, and with which settings if not FedDyn's own."""
+        return self.place if self.method == FEDDYN else f"{self.place}, {self.method}"
 
 
 def two_models(shown: Iterable[ItemResults]) -> list[TwoModels]:

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 from ..paper.item_results import ItemResults, Row
 from ..paper.items import PAPER
 from ..paper.results import Result
-from ..paper.two_models import REFERENCE, TwoModels
+from ..paper.two_models import FEDDYN, REFERENCE, TwoModels
 from .figures import COLOURS, METHOD_COLOURS, save
 
 ENDINGS = (".png", ".pdf")
@@ -79,11 +79,11 @@ def draw_two_models(found: Sequence[TwoModels], path: Path) -> list[Path]:
     """FedDyn's clients' mean and cloud model over rounds, and a reference, a panel for each run."""
     figure, grid = _grid(len(found))
     for axes, each in zip(grid, found, strict=True):
-        _frame(axes, f"{each.place} ({seeds_in_words([each.clients])})")
+        _frame(axes, f"{each.name} ({seeds_in_words([each.clients])})")
         lines = {
             REFERENCE: (each.reference, FIRST[REFERENCE], "-"),
-            f"{each.method}, clients' mean": (each.clients, "#E69F00", "-"),
-            f"{each.method}, cloud model": (each.cloud, "#000000", "--"),
+            f"{FEDDYN}, clients' mean": (each.clients, "#E69F00", "-"),
+            f"{FEDDYN}, cloud model": (each.cloud, "#000000", "--"),
         }
         for name, (results, colour, line) in lines.items():
             if results:

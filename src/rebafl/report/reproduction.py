@@ -122,7 +122,7 @@ class Page:
         found = two_models(self.at(PAPER))
         if not found:
             return ""
-        rows = [(each.place, *_scores(each), f"{each.theirs:.2f}" if each.theirs is not None else "") for each in found]
+        rows = [(each.name, *_scores(each), f"{each.theirs:.2f}" if each.theirs is not None else "") for each in found]
         header = ("condition", "clients' mean", "cloud model", REFERENCE, "paper's FedDyn")
         return (
             "## FedDyn's two models\n\nFedDyn sends its cloud model to clients. Its own authors' code records means of "
