@@ -72,7 +72,7 @@ def test_the_commands(tmp_path, monkeypatch):
         (["run", "table1", "--budget", "soon"], "--budget: 'soon' is no length of time"),
         (
             ["show", "table1", "--results", "nowhere"],
-            "There is no folder nowhere here; name the folder of finished cells",
+            "There is no folder nowhere here (--results names the folder of finished cells)",
         ),
         (
             ["show", "table1", "--results", "tests"],
@@ -95,7 +95,7 @@ def test_mistakes_are_named(words, reason):
 
 
 def test_a_list_without_a_folder_of_results_says_so(tmp_path):
-    said = "There is no folder {} here; name the folder of finished cells with --results."
+    said = "There is no folder {} here (--results names the folder of finished cells)."
     for folder, expected in ((tmp_path / "nowhere", True), (tmp_path, False)):
         output = CliRunner().invoke(cli.app, ["paper", "list", "--results", str(folder)]).output
         assert output.startswith(said.format(folder)) is expected
@@ -139,6 +139,26 @@ def test_the_claim_on_seconds_is_shown_by_what_the_benchmark_measured(tmp_path):
     for scale, decision in (("paper", "held"), ("quick", "not run")):
         shown = CliRunner().invoke(cli.app, [*words, "--scale", scale]).output
         assert f"{decision}: Prototypes cost little time" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "There is no file"),
+        ("[]", "cannot be read"),
+        ("{", "cannot be read"),
+        ('{"rebafl_to_fedavg": 3}', "cannot be read"),
+        ('{"rebafl_to_fedavg": {"ratio": 1.1, "spread": [1.0]}}', "cannot be read"),
+    ],
+)
+def test_what_is_no_benchmark_is_refused(tmp_path, text, said):
+    race = tmp_path / "race.json"
+    if text is not None:
+        race.write_text(text)
+    for words in (("show", "cost"), ("report", "--page", str(tmp_path / "page.md"))):
+        result = CliRunner().invoke(cli.app, ["paper", *words, "--race", str(race), "--results", str(tmp_path)])
+        assert isinstance(result.exception, UserError)
+        assert said in str(result.exception)
 
 
 @pytest.mark.usefixtures("small")

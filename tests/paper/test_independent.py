@@ -154,7 +154,7 @@ def test_the_verdict_on_the_page_is_what_the_files_say(name, curves):
 
 def test_how_many_verdicts_rest_on_one_seed_is_said_first():
     decided = [seeds for verdict, _, seeds, _ in rows_of_the_page().values() if verdict in ("held", "did not hold")]
-    said = f"{decided.count('1')} of the {len(decided)} that held or did not rest on one seed."
+    said = f"Of the {len(decided)} that held or did not hold, {decided.count('1')} rest on one seed."
     assert said in PAGE.splitlines()[2]
 
 
@@ -235,9 +235,10 @@ def test_what_the_readme_says_of_other_windows_is_what_the_files_say(curves):
         f"its lead is {low:.1f} to {high:.1f} points, but with 500 clients FedDyn is {-last[behind]:.1f} ahead" in text
     )
     assert min(leads["second_half"].values()) > 0
-    assert {name for name, lead in leads["best"].items() if lead < 0} == {
-        name for name in FOUND if name.startswith(("Fashion-MNIST", "CIFAR-10, 500"))
-    }
+    behind_by_best = {name: lead for name, lead in leads["best"].items() if lead < 0}
+    assert behind_by_best.keys() == {name for name in FOUND if name.startswith(("Fashion-MNIST", "CIFAR-10, 500"))}
+    (close,) = (name for name, lead in behind_by_best.items() if lead >= -0.5)
+    assert close.startswith("Fashion-MNIST, 20 clients, half")
 
 
 def test_what_the_readme_says_was_found_is_what_the_files_say(curves):

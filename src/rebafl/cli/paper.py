@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ..base.errors import UserError
+from ..base.errors import UserError, exists
 from ..paper.item_results import Count, ItemResults, counted_once
 from ..paper.items import ALL, find_item, find_items, find_scale, item_names, scale_names
 from ..paper.verify import choose
@@ -28,7 +28,7 @@ app = typer.Typer(
 ScaleName = Annotated[str, typer.Option("--scale", help="paper or quick.")]
 Race = Annotated[Path, typer.Option("--race", help="What `rebafl bench` measured, for the claim on seconds.")]
 MEASURED = Path("docs/measured/race.json")
-NO_RESULTS = "There is no folder {} here; name the folder of finished cells with --results."
+NO_RESULTS = "There is no folder {} here (--results names the folder of finished cells)"
 
 
 @app.command("list")
@@ -38,7 +38,7 @@ def list_items(results: Results = KEPT) -> None:
     Example: `rebafl paper list`
     """
     if not results.is_dir():
-        out.print(Text(NO_RESULTS.format(results)), soft_wrap=True)
+        out.print(Text(f"{NO_RESULTS.format(results)}."), soft_wrap=True)
     items, scales = [find_item(name) for name in item_names()], [find_scale(name) for name in scale_names()]
     shown = [[ItemResults(item, scale, results) for scale in scales] for item in items]
     rows = [
@@ -53,6 +53,11 @@ def list_items(results: Results = KEPT) -> None:
         ("", f"beside them: methods of this project ({ours})", *(str(count.ours) for count in every)),
     ]
     show_table(("item", "what it is", *(f"{scale.name}: finished" for scale in scales)), rows)
+
+
+def _check_race(path: Path) -> None:
+    if path != MEASURED and not exists(path):
+        raise UserError(f"There is no file {path}; --race takes what `rebafl bench` wrote.")
 
 
 def _finished(count: Count) -> str:
@@ -100,10 +105,11 @@ def show_item(
     from ..report.paper_figures import draw  # matplotlib is slow to import
     from ..report.reproduction import read_race
 
+    _check_race(race)
     shown = ItemResults(find_item(name), find_scale(scale), results, read_race(race))
     if not shown.results:
         nothing = f"Nothing of {name} is finished at scale {scale}" if results.is_dir() else NO_RESULTS.format(results)
-        raise UserError(f"{nothing.rstrip('.')}; run: rebafl paper run {name} --scale {scale}.")
+        raise UserError(f"{nothing}; run: rebafl paper run {name} --scale {scale}.")
     if shown.item.note:
         out.print(Text(shown.item.note), soft_wrap=True)
     for condition, (header, rows) in tables(shown, always_printed=True):
@@ -132,5 +138,6 @@ def report(
     """
     from ..report.reproduction import write_report  # matplotlib is slow to import
 
+    _check_race(race)
     write_report(results, page, race)
     out.print(Text(f"Written: {page}, and its figures beside it"), soft_wrap=True)

@@ -147,8 +147,8 @@ def _evidence(comparisons: Sequence[Comparison]) -> str:
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in run:
         groups.setdefault((comparison.first[1], comparison.second[1]), []).append(comparison)
-    parts = [str(min(group, key=lambda comparison: comparison.mean)) for group in groups.values()]
-    seeds = max(len(comparison.differences) for comparison in run)
+    lowest = [min(group, key=lambda comparison: comparison.mean) for group in groups.values()]
+    parts, seeds = [str(comparison) for comparison in lowest], max(len(found.differences) for found in lowest)
     if missing := len(comparisons) - len(run):
         parts.append(f"{missing} of {len(comparisons)} comparisons not run")
     return "; ".join(parts) + (f" (± standard error over {seeds} seeds, without it one seed)" if seeds > 1 else "")
@@ -157,11 +157,14 @@ def _evidence(comparisons: Sequence[Comparison]) -> str:
 def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
     assert claim.ratio is not None
     first, second = claim.ratio
-    ratios = {}
+    ratios, seeds = dict[str, float](), dict[str, int]()
     for condition in item.conditions:
         a, b = results(first, condition), results(second, condition)
-        if seeds := a.keys() & b.keys():
-            ratios[condition] = fmean(a[s].measure(claim.measure) / b[s].measure(claim.measure) for s in sorted(seeds))
+        if common := sorted(a.keys() & b.keys()):
+            ratios[condition] = fmean(
+                a[seed].measure(claim.measure) / b[seed].measure(claim.measure) for seed in common
+            )
+            seeds[condition] = len(common)
     decisions = [
         NOT_RUN if condition not in ratios else HELD if ratios[condition] <= claim.most else FAILED
         for condition in item.conditions
@@ -170,9 +173,9 @@ def _judge_ratio(item: Item, claim: Claim, results: Lookup) -> Verdict:
         return Verdict(NOT_RUN)
     evidence = "; ".join(f"{condition}: {first} / {second} = {ratio:.3f}" for condition, ratio in ratios.items())
     largest = max(ratios, key=lambda condition: ratios[condition])
-    common = results(first, largest).keys() & results(second, largest).keys()
-    of = f"{largest}: {first} / {second}"
-    return Verdict(_together(decisions), evidence, f"{ratios[largest]:.3f}", of, len(common))
+    decision, of = _together(decisions), f"{largest}: {first} / {second}"
+    rests_on = min(seeds.values()) if decision == HELD else seeds[largest]
+    return Verdict(decision, evidence, f"{ratios[largest]:.3f}", of, rests_on)
 
 
 def judge_race(claim: Claim, race: Plain) -> Verdict:

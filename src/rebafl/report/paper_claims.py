@@ -151,11 +151,11 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
 
 def _nearer(cells: Sequence[Gap]) -> str:
     """Of how many the second half is nearer to the paper's number, in words."""
-    nearer = _how_many(cells)
+    nearer = _nearer_by_second_half(cells)
     return f"all {len(cells)}" if nearer == len(cells) else f"{nearer} of the {len(cells)}"
 
 
-def _how_many(cells: Sequence[Gap]) -> int:
+def _nearer_by_second_half(cells: Sequence[Gap]) -> int:
     return sum(abs(gap.by_measure["second_half"]) < abs(gap.by_measure["best"]) for gap in cells)
 
 
@@ -164,7 +164,7 @@ def _by_place(cells: Sequence[Gap]) -> str:
     places: dict[str, list[Gap]] = {}
     for gap in cells:
         places.setdefault(gap.place, []).append(gap)
-    return "; ".join(f"{place}: {_how_many(those)} of {len(those)}" for place, those in places.items())
+    return "; ".join(f"{place}: {_nearer_by_second_half(those)} of {len(those)}" for place, those in places.items())
 
 
 def _summary(measure: str, cells: Sequence[Gap]) -> Sequence[str]:

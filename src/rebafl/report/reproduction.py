@@ -105,7 +105,7 @@ class Page:
         return (
             "# Reproduction\n\n"
             f"**Of the paper's {len(readings)} claims, at its own scale: {counted(readings)}**{by_cloud}. "
-            f"{f'{single} of the {decided} that held or did not rest on one seed. ' if decided else ''}"
+            f"{f'Of the {decided} that held or did not hold, {single} rest on one seed. ' if decided else ''}"
             f"{cells.finished} of {cells.of} cells are finished there. "
             f"At the quick scale, which shows directions only: {counted(quick)}. "
             "Written by `rebafl paper report` from the files in [results](../results).\n\n"
@@ -193,11 +193,14 @@ def write_report(results: Path, page: Path, race: Path) -> None:
 
 
 def read_race(path: Path) -> Plain:
-    """What `rebafl bench` measured; empty if it was not run."""
+    """What `rebafl bench` measured of ReBaFL's seconds beside FedAvg's; empty if it was not run."""
     try:
         measured: Plain = json.loads(path.read_text(encoding="utf-8"))
+        if not (ratios := measured.get("rebafl_to_fedavg")):
+            return {}
+        low, high = map(float, ratios["spread"])
+        return {"rebafl_to_fedavg": {"ratio": float(ratios["ratio"]), "spread": [low, high]}}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); `rebafl bench` writes such a file.") from None
-    return measured
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
+        raise UserError(f"{path} cannot be read ({error!r}); `rebafl bench` writes such a file.") from None
