@@ -158,15 +158,18 @@ HINT = (
         (  # twenty rounds say less of 200 than 30 clients of 20
             [condition(*THREE, clients=30), condition(*OTHERS, scale="quick")],
             f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). But fedrs (+10.0, one seed, "
-            "of 3 methods; fashion-mnist at the quick scale, like yours but for its size). Measure it.",
+            "of 3 methods; fashion-mnist at the quick scale, like yours but for its size; rebafl not run there). "
+            "Measure it.",
         ),
         (  # but more than 80
             [condition(*THREE, clients=80), condition(*OTHERS, scale="quick")],
-            f"{HINT} But rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). Measure it.",
+            f"{HINT} But rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours; fedrs not run there). "
+            "Measure it.",
         ),
         (  # two methods alone decide nothing where more were compared
             [condition(*PLAIN), condition(*OTHERS, scale="quick")],
-            f"{HINT} But rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours). Measure it.",
+            f"{HINT} But rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours; fedrs not run there). "
+            "Measure it.",
         ),
         ([condition(*THREE, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),
     ],

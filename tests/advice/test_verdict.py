@@ -55,8 +55,16 @@ def test_what_is_left_of_a_lead_at_the_end_is_said_and_over_whom():
          ending(entry("fedrs", 65.0, 66.0), [70.0, 71.0])]
     )  # fmt: skip
     assert (verdict.leads[0].over.name, verdict.leads[0].mean, verdict.leads[0].late) == ("feddyn", 4.0, 6.5)
-    assert verdict.lead == "+4.0 ± 0.0, clear, 2 seeds, of 3 methods; +1.5 in the last ten rounds"
+    assert verdict.lead == "+4.0 ± 0.0, clear, 2 seeds, of 3 methods; +1.5 over fedrs in the last ten rounds"
     assert " In the last ten rounds: +1.5 over fedrs. " in verdict.sentence(lambda each: each.name)
+
+
+def test_a_lead_is_turned_around_by_what_can_be_seen_and_nothing_is_minus_zero():
+    for end, turned in ((64.96, False), (64.9, True)):
+        verdict = judge([ending(entry("rebafl", 70.0), [end]), ending(entry("fedavg", 65.0), [65.0])])
+        assert verdict.leads[0].close is turned
+        said = "too close, one seed, of 2 methods; -0.1" if turned else "+5.0, one seed, of 2 methods; +0.0"
+        assert verdict.lead == f"{said} in the last ten rounds"
 
 
 def test_methods_that_rest_on_fewer_seeds_are_counted_beside_those_that_do_not():

@@ -33,8 +33,8 @@ def test_the_cost_names_what_uploads_give_away_and_who_made_the_method():
     """FedTrack is the best there, and this project's own."""
     text = advise(*LIKE)
     assert (
-        "clients keep: none; uploads beside weights: length, means, scatter (no protection but secure aggregation "
-        "covers means and scatter)"
+        "clients keep: none; uploads beside weights and class counts: length, means, scatter (no protection but "
+        "secure aggregation covers means and scatter)"
     ) in text
     assert "\nOf this project: fedtrack; tuned here for longer than the others" in text
     assert "Of this project" not in advise(*LIKE, "protect.noise=1", "protect.clip=1")
@@ -44,14 +44,30 @@ def test_how_long_and_on_how_much_it_was_trained_is_said_though_not_counted():
     text = advise("dataset=fashion-mnist", "rounds=1000", "partition.samples=3")
     assert "like yours, but for its 200 rounds (yours 1000) and its 1000 images a client (yours 3)" in text
     assert "like yours but for its size)" in text.splitlines()[1]
-    even = ["partition=even", "partition.clients=500", "participation=fraction", "participation.share=0.1"]
-    assert "images a client (yours" not in advise("dataset=cifar-10", *even)
+    even = ["dataset=cifar-10", "partition=even", "participation=fraction", "participation.share=0.1"]
+    text = advise(*even, "partition.clients=500")
+    first, second = (line for line in text.splitlines() if line.startswith("  like yours"))
+    assert first == "  like yours"
+    assert second == "  like yours, but for its 20 rounds (yours 200) and its 12 images a client (yours 100)"
+    assert "its 100 images" not in advise(*even, "partition.clients=300"), "167 are not twice as many"
+
+
+def test_images_that_are_dealt_out_are_counted_by_those_that_there_are():
+    """Dirichlet deals out 60,000 images to 100 clients."""
+    mine = ["partition=dirichlet", "partition.alpha=0.1", "participation=markov", "rounds=40"]
+    mine += ["participation.leave=0.3", "participation.join=0.03"]
+    assert "\n  like yours\n" in advise(*mine, "partition.clients=100")
+    assert "but for its 600 images a client (yours 240)" in advise(*mine, "partition.clients=250")
 
 
 def test_the_smallest_scale_is_only_a_hint_for_a_longer_run():
     mine = ["dataset=cifar-10", "participation=persistent", "participation.period=20"]
     assert advise(*mine).splitlines()[1].startswith("Only a hint, of few rounds on small data: rebafl (")
-    assert advise(*mine, "rounds=20", "partition.samples=100").splitlines()[1].startswith("Take rebafl (")
+    for rounds in (20, 5):
+        text = advise(*mine, f"rounds={rounds}", "partition.samples=100")
+        assert text.splitlines()[1].startswith("Take rebafl ("), "no hint for a run that is no larger"
+    even = ["dataset=cifar-10", "partition=even", "partition.clients=500", "participation=fraction", "rounds=20"]
+    assert advise(*even, "participation.share=0.1").splitlines()[1].startswith("Only a hint"), "with 8 times the images"
 
 
 def test_a_settings_file_and_words_that_win_over_it(tmp_path):
@@ -101,7 +117,7 @@ def test_json_has_the_same(tmp_path, monkeypatch):
     assert first["best"] in advise(*LIKE)
     assert all((REPOSITORY / file).exists() for file in first["cells"])
     assert {"over", "points", "at_the_end", "error", "seeds", "sure"} == first["leads"][0].keys()
-    assert first["uploads_beside_weights"] in advise(*LIKE)
+    assert first["uploads_beside_weights_and_counts"] in advise(*LIKE)
     assert found["run"] in advise(*LIKE)
     assert found["take"] in advise(*LIKE)
     assert found["methods"][0] == first["best"]

@@ -86,7 +86,7 @@ def known_of(name, files, base):
     """As the real one, but with the checksums and the address of these files."""
     read = {"cifar-100": published.read_cifar_100, "emnist": published.read_emnist, "svhn": published.read_svhn}[name]
     urls = [(f"{base}/{file}", sha256(content).hexdigest()) for file, content in files.items()]
-    return sets._published(name, "a", catalog.KNOWN[name].classes, read, *urls)
+    return sets._published(name, "a", 6, catalog.KNOWN[name].classes, read, *urls)
 
 
 @pytest.mark.parametrize("small_archive", MAKERS, indirect=True)

@@ -41,5 +41,5 @@ def setting(**changed):
     return Setting(**{**usual, **changed})
 
 
-def condition(*entries, scale="paper", **changed):
-    return Condition(scale, setting(**changed), entries)
+def condition(*entries, scale="paper", images=None, **changed):
+    return Condition(scale, setting(**changed), images, entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,22 +23,19 @@ from ..population.splitting import KINDS as PARTITIONS
 from ..runs.measures import second_half
 from ..runs.settings import make_settings
 from ..runs.sweep import options
-from .setting import Setting, setting_of
+from .setting import Setting, images_of, setting_of
 
 APART = ("algorithm", "seed", "dropout")
 SHIPPED = Path(__file__).with_name("measured.json")
 TUNING, TUNED = "beyond/tuning", "beyond/report"
 ROUNDS = {"paper": 200, TUNED: 40, "quick": 20}
 """Folders of results, the largest scale first, and how many rounds of a run are compared there."""
+SMALLEST = [*ROUNDS][-1]
 SCALES = {
     "paper": "the paper's scale: 200 rounds, 1000 images a client or all dealt out",
     TUNED: "a smaller scale: 40 rounds, 300 images a client (fewer of digits and letters) or all dealt out",
     "quick": "the quick scale: 20 rounds, small stand-ins for the data sets, 100 images a client or all dealt out",
 }
-
-
-IMAGES = {"paper": 1000, TUNED: 300, "quick": 100}
-"""How many a client has of the paper's two data sets, where they are not all dealt out."""
 TITLES = {"paper": "the paper's scale", TUNED: "the 40-round scale", "quick": "the quick scale"}
 
 
@@ -73,10 +70,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Condition:
-    """A setting at a scale, and all methods that were run under it."""
+    """A setting at a scale, how many images a client has there, and all methods that were run under it."""
 
     scale: str
     setting: Setting
+    images: int | None
     entries: tuple[Entry, ...]
 
 
@@ -120,12 +118,12 @@ def collect(folder: Path, bench: Path) -> Measured:
             continue
         same = {key: value for key, value in settings.identity().items() if key not in APART}
         key = f"{scale} {json.dumps(same, sort_keys=True)}"
-        condition = conditions.setdefault(key, Condition(scale, setting_of(settings), ()))
+        condition = conditions.setdefault(key, Condition(scale, setting_of(settings), images_of(settings), ()))
         entry = next((entry for entry in condition.entries if entry.name == name), None)
         if entry is None:
             entry = Entry(name, round(result.measure("bytes_up")), round(result.measure("bytes_down")))
             entries = sorted((*condition.entries, entry), key=lambda each: each.name)
-            conditions[key] = Condition(scale, condition.setting, tuple(entries))
+            conditions[key] = replace(condition, entries=tuple(entries))
         entry.cells.setdefault(result.seed, _cell(path.stem, result))
     return Measured(tuple(sorted(conditions.values(), key=order)), _seconds(bench))
 
@@ -171,7 +169,7 @@ def shipped(path: Path = SHIPPED) -> Measured:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         conditions = [
-            Condition(c["scale"], Setting(**c["setting"]), tuple(_entry(entry) for entry in c["entries"]))
+            Condition(c["scale"], Setting(**c["setting"]), c["images"], tuple(_entry(entry) for entry in c["entries"]))
             for c in stored["conditions"]
         ]
         return Measured(tuple(conditions), {name: tuple(ratio) for name, ratio in stored["seconds"].items()})

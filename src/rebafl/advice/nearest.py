@@ -21,29 +21,31 @@ from ..data import Data, is_here
 from ..runs.experiment import load_data, prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
-from .measured import IMAGES, ROUNDS, TITLES, Condition, Measured, algorithm_of, name_of
-from .setting import STANDS_FOR, Setting, apart, setting_of
+from .measured import ROUNDS, SMALLEST, TITLES, Condition, Entry, Measured, algorithm_of, name_of
+from .setting import Setting, apart, images_of, setting_of
 from .verdict import Verdict, judge, judge_stateless
 
 NEAR = 2.0  # steps
-SMALLEST = [*ROUNDS][-1]  # scale
 PER_HALVING = 0.5  # steps for half or twice as many rounds, where one condition is to decide
 SEEDS = range(3)
 
 
 @dataclass(frozen=True)
 class Near:
-    """A condition that was measured, how far it is, and its verdict on the methods that a user can take."""
+    """A condition that was measured, how far it is, and its verdict on the methods that a user can take.
+
+    `sizes` are not counted as steps: the user's number of something over that of the condition, and both in words.
+    """
 
     condition: Condition
     differences: tuple[tuple[float, str], ...]
-    sizes: tuple[str, ...]
+    sizes: tuple[tuple[float, str], ...]
     verdict: Verdict
     stateless: Verdict | None
 
     @property
     def steps(self) -> float:
-        return sum(steps for steps, _ in self.differences)
+        return round(sum(steps for steps, _ in self.differences), 3)
 
     @property
     def is_near(self) -> bool:
@@ -51,13 +53,13 @@ class Near:
 
     @property
     def is_hint(self) -> bool:
-        """Whether it is a few rounds on small stand-ins for the data, and the user's run is not."""
-        return self.condition.scale == SMALLEST and bool(self.sizes)
+        """Whether it is a few rounds on small stand-ins for the data, and the user's run is larger."""
+        return self.condition.scale == SMALLEST and any(ratio > 1 for ratio, _ in self.sizes)
 
     @property
     def words(self) -> str:
         """How near it is, and in what it differs."""
-        sizes = f", but for {' and '.join(self.sizes)}" if self.sizes else ""
+        sizes = f", but for {' and '.join(words for _, words in self.sizes)}" if self.sizes else ""
         if not self.differences:
             return f"like yours{sizes}"
         differences = "; ".join(words for _, words in self.differences)
@@ -69,7 +71,18 @@ class Near:
         near = f"{self.steps:.1f} steps from yours" if self.differences else "like yours"
         near += " but for its size" if self.sizes else ""
         dataset, scale = self.condition.setting.dataset, TITLES[self.condition.scale]
-        return f"{self.verdict.lead}; {dataset} at {scale}, {near}"
+        falls = "; it falls" if self.verdict.falls else ""
+        return f"{self.verdict.lead}{falls}; {dataset} at {scale}, {near}"
+
+    def contradicts(self, other: Near) -> bool:
+        """Whether no method is named by both."""
+        return {entry.name for entry in self.verdict.level}.isdisjoint(entry.name for entry in other.verdict.level)
+
+    def lacks(self, entries: Sequence[Entry]) -> str:
+        """Which of these methods, with any settings, were not run there; in words, or ''."""
+        run = {entry.kind for entry in self.condition.entries}
+        missing = " and ".join(entry.name for entry in entries if entry.kind not in run)
+        return f"; {missing} not run there" if missing else ""
 
 
 @dataclass(frozen=True)
@@ -99,11 +112,10 @@ class Advice:
         first, *rest = self.found
         how = "Of the two that were compared take" if first.verdict.few else "Take"
         take = f"{'Only a hint, of few rounds on small data:' if first.is_hint else how} {first.verdict.names}"
-        names = {entry.name for entry in first.verdict.level}
         others: dict[str, str] = {}
         for near in rest:
-            if names.isdisjoint(entry.name for entry in near.verdict.level):
-                others.setdefault(near.verdict.names, near.source)
+            if near.contradicts(first):
+                others.setdefault(near.verdict.names, near.source + near.lacks(first.verdict.level))
         but = "".join(f" But {name} ({source})." for name, source in others.items())
         return f"{take} ({first.source}).{but}{' Measure it.' if others else ''}"
 
@@ -142,7 +154,7 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
 def _rank(near: Near, shorter: Mapping[str, float]) -> tuple[float, ...]:
     """What decides comes first: those of more than a few methods, the nearest, those of the most methods and seeds."""
     steps, verdict = near.steps + PER_HALVING * shorter[near.condition.scale], near.verdict
-    return verdict.few, round(steps, 3), -verdict.compared, -len(verdict.leads[0].differences)
+    return verdict.few, steps, -verdict.compared, -len(verdict.leads[0].differences)
 
 
 def _refused(settings: Settings, data: Data | None) -> str:
@@ -162,24 +174,24 @@ def _near(mine: Setting, condition: Condition, excluded: dict[str, str], setting
     return Near(condition, differences, sizes, verdict, judge_stateless(entries)) if verdict else None
 
 
-def _sizes(condition: Condition, settings: Settings) -> Iterator[str]:
+def _sizes(condition: Condition, settings: Settings) -> Iterator[tuple[float, str]]:
     """Rounds and images a client that are twice or half the user's, or farther from them."""
-    sizes = [(ROUNDS[condition.scale], "rounds", settings.rounds)]
-    if condition.setting.dataset in STANDS_FOR.values() and condition.setting.skew != "even":
-        sizes.append((IMAGES[condition.scale], "images a client", getattr(settings.partition, "samples", 0)))
-    for measured, of, own in sizes:
-        if own and abs(log2(measured / own)) >= 1:
-            yield f"its {measured} {of} (yours {own})"
+    rounds = ROUNDS[condition.scale], "rounds", settings.rounds
+    images = condition.images, "images a client", images_of(settings)
+    for measured, of, own in (rounds, images):
+        if measured and own and abs(log2(own / measured)) >= 1:
+            yield own / measured, f"its {measured} {of} (yours {own})"
 
 
 def _said(judged: Sequence[Near], dataset: str, scales: Sequence[str]) -> list[Near]:
-    """What is said of a data set, scale by scale."""
+    """What is said of a data set, scale by scale: the nearest, and near ones of more than a few methods against it."""
     said: list[Near] = []
     for scale in scales:
         here = [n for n in judged if (n.condition.scale, n.condition.setting.dataset) == (scale, dataset)]
-        nearest = min(here, key=lambda near: near.steps, default=None)
-        if nearest and (not said or _adds(nearest, said)):
-            said.append(nearest)
+        here.sort(key=lambda near: near.steps)
+        if here and (not said or _adds(here[0], said)):
+            said.append(here[0])
+            said += [near for near in here[1:] if near.is_near and not near.verdict.few and near.contradicts(here[0])]
     return said
 
 

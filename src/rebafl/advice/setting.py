@@ -90,6 +90,14 @@ def setting_of(settings: Settings, observe: bool = False) -> Setting:
     )
 
 
+def images_of(settings: Settings) -> int | None:
+    """How many images a client has, on average; None where only the data tell."""
+    partition, known = settings.partition, KNOWN.get(settings.dataset)
+    if samples := getattr(partition, "samples", None):
+        return int(samples)
+    return round(known.training / partition.clients) if known and partition.clients else None
+
+
 def _holds(partition: Partition, of: int) -> tuple[str, float | None]:
     """In words; and how many classes a client holds, for Dirichlet so many as would be as uneven, on average."""
     match partition:

@@ -21,7 +21,7 @@ from .measured import Entry
 CLOSE = 0.5  # points
 FEW = 2  # methods: of so few, the best is only the better one
 FALLS = 1.0  # points by which the last ten rounds are below the second half
-AS_BEFORE = 0.05  # points by which a lead over the last ten rounds may differ and be the same
+SAME = 0.05  # points that make no difference where one decimal is printed
 Named = Callable[[Entry], str]
 
 
@@ -54,8 +54,13 @@ class Lead:
         return fmean(self.of.cells[seed].last - self.over.cells[seed].last for seed in self.differences)
 
     @property
+    def turned(self) -> bool:
+        """Whether the other one is ahead in the last ten rounds."""
+        return self.mean * self.late < 0 and abs(self.late) > SAME
+
+    @property
     def close(self) -> bool:
-        return abs(self.mean) <= max(CLOSE, self.error) or self.mean * self.late < 0
+        return abs(self.mean) <= max(CLOSE, self.error) or self.turned
 
     @property
     def sure(self) -> str:
@@ -68,7 +73,7 @@ class Lead:
         return f"{'clear' if interval.low > 0 else 'not clear'}, {seeds}"
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f}" + (f" ± {self.error:.1f}" if len(self.differences) > 1 else "")
+        return points(self.mean) + (f" ± {self.error:.1f}" if len(self.differences) > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ class Verdict:
         return " or ".join(entry.name for entry in self.level)
 
     @property
+    def needs_state(self) -> bool:
+        """Whether clients of a level one keep something, so that it is another question what is best without."""
+        return any(keeps_state(entry.algorithm) for entry in self.level)
+
+    @property
     def compared(self) -> int:
         """How many methods were, whatever their settings."""
         return 1 + len({lead.over.kind for lead in self.leads})
@@ -100,10 +110,11 @@ class Verdict:
 
     @property
     def lead(self) -> str:
-        """The smallest, how sure it is, of how many methods, and what is left of it at the end."""
-        first = self.leads[0]
+        """The smallest, how sure it is, of how many methods, and the smallest of the last ten rounds."""
+        first, late = self.leads[0], self.late
         said = self.sure if first.close else f"{first}, {self.sure}"
-        return f"{said}; {self.late.late:+.1f} in the last ten rounds" if self.ends_otherwise else said
+        over = "" if late.over is first.over else f" over {late.over.name}"
+        return f"{said}; {points(late.late)}{over} in the last ten rounds" if self.ends_otherwise else said
 
     @property
     def sure(self) -> str:
@@ -120,7 +131,19 @@ class Verdict:
     def ends_otherwise(self) -> bool:
         """Whether the last ten rounds say something else than the second half."""
         first, late = self.leads[0], self.late
-        return late.over is not first.over or abs(late.late - first.mean) > AS_BEFORE
+        return late.over is not first.over or abs(late.late - first.mean) > SAME
+
+    @property
+    def falls(self) -> bool:
+        """Whether the best is worse in the last ten rounds than before."""
+        return mean(self.best) - self._last > FALLS
+
+    @property
+    def named(self) -> list[tuple[Entry, list[int]]]:
+        """All methods of which the sentence has a number, and the seeds that it rests on."""
+        leads = [*self.deciding, *([self.late] if self.ends_otherwise else [])]
+        sides = [(side, [*lead.differences]) for lead in leads for side in (lead.of, lead.over)]
+        return [*sides, (self.best, [*self.best.cells]), (self.calm, [*self.calm.cells])]
 
     @property
     def deciding(self) -> list[Lead]:
@@ -133,17 +156,23 @@ class Verdict:
         ahead = f"is {'not clearly ' if first.close else ''}ahead of {others} other method{'s' * (others > 1)}"
         leads = " and ".join(f"{lead} over {named(lead.over)}" for lead in self.deciding)
         text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure}).{self._where_thin}"
-        last = fmean(cell.last for cell in self.best.cells.values())
-        text += (
-            f" In the last ten rounds: {self.late.late:+.1f} over {named(self.late.over)}."
-            if self.ends_otherwise
-            else ""
-        )
-        text += f" It falls: {last:.1f} over the last ten rounds." if mean(self.best) - last > FALLS else ""
+        return f"{text}{self._at_the_end(named)} {self._how_steady(named)}"
+
+    def _at_the_end(self, named: Named) -> str:
+        late = f" In the last ten rounds: {points(self.late.late)} over {named(self.late.over)}."
+        falls = f" It falls: {self._last:.1f} over the last ten rounds."
+        return f"{late if self.ends_otherwise else ''}{falls if self.falls else ''}"
+
+    def _how_steady(self, named: Named) -> str:
         own, calm = f"{swing(self.best):.1f}", f"{swing(self.calm):.1f}"
         steadier = f", {named(self.calm)} by {calm}" if calm != own else ""
         steadier = ", the least of all" if self.calm is self.best else steadier
-        return f"{text} It changes by {own} points from round to round{steadier}."
+        return f"It changes by {own} points from round to round{steadier}."
+
+    @property
+    def _last(self) -> float:
+        """The best's accuracy over the last ten rounds."""
+        return fmean(cell.last for cell in self.best.cells.values())
 
     @property
     def _thin(self) -> set[str]:
@@ -175,11 +204,16 @@ def _says(lead: Lead) -> bool:
 
 
 def judge_stateless(entries: Sequence[Entry]) -> Verdict | None:
-    """The best of those whose clients keep nothing, if that is another question."""
+    """The best of those whose clients keep nothing; None where all that is named does not, or none can be compared."""
     verdict = judge(entries)
-    if verdict is None or not keeps_state(verdict.best.algorithm):
+    if verdict is None or not verdict.needs_state:
         return None
     return judge([entry for entry in entries if not keeps_state(entry.algorithm)])
+
+
+def points(lead: float) -> str:
+    """Signed, to one decimal; never -0.0."""
+    return f"{round(lead, 1) + 0.0:+.1f}"
 
 
 def mean(entry: Entry) -> float:

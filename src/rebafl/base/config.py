@@ -112,10 +112,7 @@ def read_toml(path: Path) -> Plain:
     try:
         return tomllib.loads(read_text(path))
     except FileNotFoundError:
-        raise UserError(
-            f"There is no settings file {path}; name one that is there (`rebafl settings` prints one to start from) or "
-            "give settings as KEY=VALUE."
-        ) from None
+        raise UserError(f"There is no settings file {path}.") from None
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} cannot be read as TOML: {error}.") from None
 

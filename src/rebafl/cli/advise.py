@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from ..advice import nearest
-from ..advice.limits import is_ours, keeps_state, limits_in_words, shared_in_words
+from ..advice.limits import is_ours, limits_in_words, shared_in_words
 from ..advice.measured import SCALES, Entry, Measured, shipped
 from ..advice.nearest import Advice, Near
 from ..advice.setting import STANDS_FOR
@@ -66,7 +66,8 @@ def _show(advice: Advice, measured: Measured) -> None:
     for near in advice.found:
         _show_near(near, measured)
     _print("")
-    level = {entry.name: entry.algorithm for near in advice.found for entry in near.verdict.level}
+    said = [verdict for near in advice.found for verdict in (near.verdict, near.stateless) if verdict]
+    level = {entry.name: entry.algorithm for verdict in said for entry in verdict.level}
     if ours := [name for name, algorithm in level.items() if is_ours(algorithm)]:
         _print(f"Of this project: {', '.join(ours)}; {OURS}", "dim")
     for reason in dict.fromkeys(advice.excluded.values()):
@@ -84,7 +85,7 @@ def _show_near(near: Near, measured: Measured) -> None:
     _print(f"\n{condition.setting}", "bold")
     _print(f"  {near.words}\n  {SCALES[condition.scale]}")
     _print(f"  {verdict.sentence(NAME)}")
-    if near.stateless and keeps_state(verdict.best.algorithm):
+    if near.stateless:
         _print(f"  If clients keep no state: {near.stateless.sentence(NAME)}")
     for entry in verdict.level:
         ratio = measured.seconds.get(entry.kind)
@@ -97,15 +98,17 @@ def _show_near(near: Near, measured: Measured) -> None:
 
 
 def _given_away(entry: Entry) -> str:
-    """What its uploads hold beside the weights, and what does not protect that."""
+    """What its uploads hold beside what all uploads do, and what does not protect that."""
     limits = limits_in_words(entry.algorithm)
-    return f"uploads beside weights: {shared_in_words(entry.algorithm)}" + (f" ({limits})" if limits else "")
+    return f"uploads beside weights and class counts: {shared_in_words(entry.algorithm)}" + (
+        f" ({limits})" if limits else ""
+    )
 
 
 def _files(verdict: Verdict, scale: str) -> list[str]:
-    """The cells behind the leads that decide."""
-    cells = [e.cells[seed] for lead in verdict.deciding for seed in lead.differences for e in (lead.of, lead.over)]
-    return sorted({f"results/{scale}/{cell.file}.json" for cell in cells})
+    """The cells of the methods that are named."""
+    cells = [entry.cells[seed] for entry, seeds in verdict.named for seed in seeds]
+    return list(dict.fromkeys(f"results/{scale}/{cell.file}.json" for cell in cells))
 
 
 def _plain(advice: Advice) -> Plain:
@@ -122,7 +125,7 @@ def _plain_near(near: Near) -> Plain:
         "scale": scale,
         "steps": near.steps if isfinite(near.steps) else None,
         "differences": [words for _, words in near.differences],
-        "sizes": [*near.sizes],
+        "sizes": [words for _, words in near.sizes],
         **_plain_verdict(near.verdict, scale),
         "without_state": _plain_verdict(near.stateless, scale) if near.stateless else None,
     }
@@ -148,7 +151,7 @@ def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
         "bytes_up": best.up,
         "bytes_down": best.down,
         "clients_keep": best.algorithm.costs.state,
-        "uploads_beside_weights": shared_in_words(best.algorithm),
+        "uploads_beside_weights_and_counts": shared_in_words(best.algorithm),
         "limits": limits_in_words(best.algorithm),
         "leads": leads,
         "cells": _files(verdict, scale),

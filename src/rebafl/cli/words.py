@@ -26,6 +26,11 @@ Words = Annotated[
 def split_words(words: list[str]) -> tuple[Plain, list[str], Path | None]:
     """[CONFIG.toml] [KEY=VALUE …] -> the file's settings, the words without `out`, and what `out` says."""
     from_file = bool(words) and "=" not in words[0]
+    if from_file and not exists(Path(words[0])):
+        raise UserError(
+            f"There is no settings file {words[0]}; name one that is there (`rebafl settings` prints one to start "
+            "from) or give settings as KEY=VALUE."
+        )
     base = read_settings(Path(words[0])) if from_file else {}
     rest = words[1:] if from_file else words
     chosen = [base.pop("out")] if "out" in base else []

@@ -39,6 +39,8 @@ class Known:
 
     name: str
     about: str
+    training: int
+    """How many training images."""
     digest: str
     """Of the arrays, decoded; empty where `read` holds the published checksums against the archives instead."""
     classes: tuple[str, ...]
@@ -64,6 +66,7 @@ DEBIAN_FASHION = "usr/share/datasets/fashion-mnist"
 FASHION_MINI = Known(
     name="fashion-mini",
     about="6,000 + 1,000 images of Fashion-MNIST, shipped with the package",
+    training=6_000,
     digest="70617797161f232cf39d0ebaeb22fd9454b4fafd2f47368da01ae40151fd442d",
     classes=FASHION_CLASSES,
     mean=(0.1307,),
@@ -73,6 +76,7 @@ FASHION_MINI = Known(
 FASHION_MNIST = Known(
     name="fashion-mnist",
     about="60,000 + 10,000 grey 28x28 images of clothing, 10 classes",
+    training=60_000,
     digest="57a3bccb6a6cb321086a11f7633d8559426d6f12bf0932ffcb82332ba667a985",
     classes=FASHION_CLASSES,
     mean=(0.1307,),
@@ -100,6 +104,7 @@ FASHION_MNIST = Known(
 CIFAR_10 = Known(
     name="cifar-10",
     about="50,000 + 10,000 colour 32x32 images, 10 classes",
+    training=50_000,
     digest="93c951fd5e9433b96fa189a1c756c9b6f8c7414cf1475724f4e4670a2d92d884",
     classes=CIFAR_CLASSES,
     mean=(0.4914, 0.4822, 0.4465),
@@ -124,6 +129,7 @@ CIFAR_10 = Known(
 CIFAR_MINI = Known(
     name="cifar-mini",
     about="the first 600 + 100 images of each class of CIFAR-10",
+    training=6_000,
     digest="f305ef27142767cf2ced2eec1c54eea102a9fd19a8e3efb54a50697f65320d47",
     classes=CIFAR_CLASSES,
     mean=CIFAR_10.mean,
@@ -134,6 +140,7 @@ MINI_SIZES = {"train": 600, "test": 100}  # images of each class
 MNIST = Known(
     name="mnist",
     about="60,000 + 10,000 grey 28x28 images of digits, 10 classes",
+    training=60_000,
     digest="76e8878eda398d53708d8e7cd3d9315b50778b7f51f56d38075388023f7066d2",
     classes=tuple(digits),
     mean=(0.1307,),
@@ -150,6 +157,7 @@ MNIST = Known(
 DIGITS = Known(
     name="digits",
     about="1,438 + 359 grey 8x8 images of digits, 10 classes: scikit-learn's, every fifth for the test",
+    training=1_438,
     digest="e1ddb92cb9b1d3bfd2b55bbc3aa241b6e7c6f793616b5e546f0dd7797d5497ca",
     classes=tuple(digits),
     places=(Place("digits", published.read_digits),),
@@ -164,6 +172,7 @@ DIGITS = Known(
 LETTER = Known(
     name="letter",
     about="16,000 + 4,000 letters as 16 whole numbers, 26 classes: UCI's, in sorted order, every fifth for the test",
+    training=16_000,
     digest="fd466239869eb3a224eb4da9f79425567e2a7f175c19531e9e3a7231614343a2",
     classes=tuple(ascii_uppercase),
     places=(Place("letter", published.read_letter),),
@@ -177,7 +186,9 @@ LETTER = Known(
 )
 
 
-def _published(name: str, about: str, classes: tuple[str, ...], read: published.Read, *urls: tuple[str, str]) -> Known:
+def _published(
+    name: str, about: str, training: int, classes: tuple[str, ...], read: published.Read, *urls: tuple[str, str]
+) -> Known:
     """A set that is known by the published SHA-256 of its archives; nobody has fetched it with this program yet."""
     names = {url.rsplit("/", 1)[1]: sha256 for url, sha256 in urls}
     checked = published.checked(names, read)
@@ -185,7 +196,7 @@ def _published(name: str, about: str, classes: tuple[str, ...], read: published.
         "the canonical archives", lambda folder: fetch.download_files([url for url, _ in urls], folder), checked
     )
     about += "; never fetched by us"
-    return Known(name, about, "", classes, places=(Place(name, checked),), sources=(source,))
+    return Known(name, about, training, "", classes, places=(Place(name, checked),), sources=(source,))
 
 
 CIFAR_100_NAMES = """
@@ -200,6 +211,7 @@ willow_tree wolf woman worm
 CIFAR_100 = _published(
     "cifar-100",
     "50,000 + 10,000 colour 32x32 images, 100 classes",
+    50_000,
     tuple(CIFAR_100_NAMES.split()),
     published.read_cifar_100,
     (
@@ -210,6 +222,7 @@ CIFAR_100 = _published(
 EMNIST = _published(
     "emnist",
     "112,800 + 18,800 grey 28x28 images of digits and letters, 47 classes (its balanced part)",
+    112_800,
     tuple(digits + ascii_uppercase + "abdefghnqrt"),
     published.read_emnist,
     (
@@ -220,6 +233,7 @@ EMNIST = _published(
 SVHN = _published(
     "svhn",
     "73,257 + 26,032 colour 32x32 images of house numbers, 10 classes",
+    73_257,
     tuple(digits),
     published.read_svhn,
     (

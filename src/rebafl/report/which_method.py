@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..advice.limits import competing, keeps_state, limits_in_words, no_competitor, shared_in_words
-from ..advice.measured import ROUNDS, SCALES, TITLES, Condition, Entry, Measured, order
-from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, mean, swing
+from ..advice.limits import competing, limits_in_words, no_competitor, shared_in_words
+from ..advice.measured import ROUNDS, SCALES, SMALLEST, TITLES, Condition, Entry, Measured, order
+from ..advice.verdict import Lead, Verdict, accuracy, judge, judge_stateless, mean, points, swing
 from .markdown import markdown_table
 
-SMALLEST = [*ROUNDS][-1]  # scale
 HEADER = (
     "a client holds", "there", "rounds the same", "clients", "data", "best", "lead", "last ten rounds", "how sure",
     "swing", "if clients keep nothing",
@@ -28,8 +27,8 @@ class Section:
     stateless: Verdict | None
 
     @property
-    def is_clear(self) -> bool:
-        """Whether all that the short table says of a setting can be told."""
+    def fits_a_line(self) -> bool:
+        """Whether methods were compared, and all columns of the short table can be told of the setting."""
         setting = self.condition.setting
         known = setting.share is not None and setting.held is not None and self.verdict is not None
         return known and all(name.startswith("model.") for name in setting.other)
@@ -66,9 +65,9 @@ def _chosen(sections: Sequence[Section]) -> Iterator[Section]:
     """Of each setting that of the largest scale; of smaller ones where their best method was not run at a larger."""
     run: set[tuple[str, str]] = set()
     for scale in ROUNDS:
-        here = [section for section in sections if section.condition.scale == scale]
+        here = [section for section in sections if section.fits_a_line and section.condition.scale == scale]
         for section in here:
-            if section.is_clear and section.verdict and (_place(section), section.verdict.best.kind) not in run:
+            if section.verdict and (_place(section), section.verdict.best.kind) not in run:
                 yield section
         run |= {(_place(section), entry.kind) for section in here for entry in section.condition.entries}
 
@@ -85,9 +84,9 @@ def _answer(section: Section, verdict: Verdict) -> Sequence[str]:
     firm = not verdict.few and scale != SMALLEST
     names = f"**{verdict.names}**" if firm else verdict.names
     stateless = f"{section.stateless.names} ({section.stateless.lead})" if section.stateless else "not compared"
-    stateless = stateless if keeps_state(verdict.best.algorithm) else "the same"
+    stateless = stateless if verdict.needs_state else "the same"
     where = (setting.holds, there, f"{setting.held:.3g}", str(setting.clients), setting.dataset)
-    lead = str(verdict.leads[0]), f"{verdict.late.late:+.1f}", f"[{verdict.sure}](#{section.anchor})"
+    lead = str(verdict.leads[0]), points(verdict.late.late), f"[{verdict.sure}](#{section.anchor})"
     title = TITLES[scale].removeprefix("the ").removesuffix(" scale")
     return *where, names, *lead, f"{swing(verdict.best):.1f}", stateless, title
 
@@ -127,7 +126,15 @@ def costs(measured: Measured) -> str:
         seconds = "{:.2f} ({:.2f} to {:.2f})".format(*ratio) if ratio else "not measured"
         facts = (algorithm.costs.state, shared_in_words(algorithm), _bytes(measured, kind), algorithm.costs.compute)
         rows.append((f"[{kind}](algorithms/{kind}.md)", *facts, seconds, limits_in_words(algorithm)))
-    header = ("method", "clients keep", "uploads beside weights", "bytes up", "more compute", "seconds", "limits")
+    header = (
+        "method",
+        "clients keep",
+        "uploads beside weights and class counts",
+        "bytes up",
+        "more compute",
+        "seconds",
+        "limits",
+    )
     return f"## What each costs\n\nBytes and seconds are multiples of FedAvg's.\n\n{markdown_table(header, rows)}"
 
 
