@@ -53,10 +53,45 @@ def test_a_smaller_scale_is_added_where_its_best_was_not_run_at_the_larger():
     assert [best for _, _, best in found(full, track)] == ["rebafl"]
 
 
-def test_a_data_set_that_was_not_measured_gets_all_that_were():
-    conditions = [condition(*PLAIN), condition(*PLAIN, dataset="cifar-10")]
-    assert len(found(*conditions)) == 1
-    assert len(found(*conditions, words=("dataset=mnist", *WORDS[1:]))) == 2
+def test_other_data_sets_count_where_nothing_is_near_on_ones_own():
+    cifar = condition(entry("fedtrack", 70.0), *PLAIN, dataset="cifar-10")
+    assert found(condition(*PLAIN), cifar) == [("paper", 20, "rebafl")]
+    for own in ([], [condition(*PLAIN, clients=200)]):
+        advice = advise(settings(*WORDS), WORDS, Measured((cifar, *own)))
+        assert advice.is_near
+        assert [near.condition.setting.dataset for near in advice.found] == ["cifar-10"]
+    far = [condition(*PLAIN, clients=200), condition(*PLAIN, clients=100, dataset="cifar-10")]
+    (nearest,) = advise(settings(*WORDS), WORDS, Measured(tuple(far))).found
+    assert (nearest.condition.setting.clients, nearest.is_near) == (200, False)  # 3.32 steps, and 2.32 and one
+
+
+def test_two_methods_alone_decide_nothing_where_more_were_compared_as_near():
+    """Neither by their rounds, which are the user's, nor within a scale."""
+    few, more = condition(*PLAIN, scale="beyond/report"), condition(*THREE)
+    assert found(few, more, words=(*WORDS, "rounds=40")) == [("paper", 20, "rebafl"), ("beyond/report", 20, "rebafl")]
+    assert found(condition(*PLAIN), condition(*THREE, clients=30))[0] == ("paper", 30, "rebafl")
+
+
+def test_what_objects_must_be_of_more_than_two_methods_and_no_mere_hint():
+    first = condition(*THREE)
+    for other, said in (
+        (condition(*OTHERS, clients=30), True),
+        (condition(*OTHERS[:2], clients=30), False),
+        (condition(*OTHERS, clients=30, scale="quick"), False),
+    ):
+        advice = advise(settings(*WORDS), WORDS, Measured((first, other)))
+        assert (" But fedrs (" in advice.take) is said
+    again = [condition(*OTHERS, clients=30), condition(*OTHERS, clients=40)]
+    advice = advise(settings(*WORDS), WORDS, Measured((first, *again)))
+    assert advice.take.count(" But ") == 1, "what names the same methods is said once"
+    assert len(advice.found) == 2
+
+
+def test_a_model_that_nobody_has_is_refused_wherever_the_data_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
+    for dataset in ("fashion-mini", "mnist"):
+        with pytest.raises(UserError, match="there is no 'nope'"):
+            advise(settings(f"dataset={dataset}", "model=nope"), (), Measured((condition(*THREE),)))
 
 
 def test_a_condition_with_nothing_to_compare_is_passed_over():
@@ -134,7 +169,7 @@ THREE = (*PLAIN, entry("moon", 50.0))
 OTHERS = (entry("fedrs", 70.0), entry("fedavg", 60.0), entry("moon", 50.0))
 MINE = "fashion-mnist at the paper's scale"
 HINT = (
-    "Only a hint, of few rounds on small data: fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
+    "Only a hint, from a smaller run: fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
     "like yours but for its size)."
 )
 
@@ -148,6 +183,11 @@ HINT = (
             f"Of the two that were compared take rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours).",
         ),
         (
+            [condition(entry("rebafl", 70.0), entry("fedavg", 69.9))],
+            f"Two were compared, and neither leads: rebafl or fedavg (too close, one seed, of 2 methods; {MINE}, "
+            "like yours).",
+        ),
+        (
             [condition(entry("rebafl", 70.0), entry("fedavg", 69.9), entry("moon", 50.0))],
             f"Take rebafl or fedavg (too close, one seed, of 3 methods; {MINE}, like yours).",
         ),
@@ -157,14 +197,19 @@ HINT = (
         ),
         (  # twenty rounds say less of 200 than 30 clients of 20
             [condition(*THREE, clients=30), condition(*OTHERS, scale="quick")],
-            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). But fedrs (+10.0, one seed, "
-            "of 3 methods; fashion-mnist at the quick scale, like yours but for its size; rebafl not run there). "
-            "Measure it.",
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). "
+            "But, as a hint, fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
+            "like yours but for its size; rebafl not run there). Measure it.",
         ),
-        (  # but more than 80
+        (  # and 80
             [condition(*THREE, clients=80), condition(*OTHERS, scale="quick")],
-            f"{HINT} But rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours; fedrs not run there). "
-            "Measure it.",
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). "
+            "But, as a hint, fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
+            "like yours but for its size; rebafl not run there). Measure it.",
+        ),
+        (  # but more than 90, which is too far
+            [condition(*THREE, clients=90), condition(*OTHERS, scale="quick")],
+            HINT,
         ),
         (  # two methods alone decide nothing where more were compared
             [condition(*PLAIN), condition(*OTHERS, scale="quick")],

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rebafl.data
-from rebafl.advice.setting import apart, dealt, observed, setting_of
+from rebafl.advice.setting import apart, dealt, images_of, observed, setting_of
+from rebafl.runs.experiment import load_data
 from support.advice import setting, settings
 
 
@@ -113,6 +114,19 @@ def test_what_else_was_set_counts_and_what_belongs_to_a_scale_does_not():
     }
 
 
+def test_ones_own_data_are_counted_by_what_is_in_them(tmp_path):
+    """Three classes and 90 images: not ten, of which Dirichlet would deal out more."""
+    x, y = np.zeros((90, 8), np.float32), np.arange(90) % 3
+    np.savez(tmp_path / "my.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    mine = settings(
+        f"dataset={tmp_path / 'my.npz'}", "partition=dirichlet", "partition.alpha=0.5", "partition.clients=9"
+    )
+    data = load_data(mine, say=lambda text: None)
+    assert (setting_of(mine, data=data).total, setting_of(mine).total) == (3, None)
+    assert setting_of(mine, data=data).classes == pytest.approx((1 + 3 * 0.5) / 1.5)
+    assert (images_of(mine, data), images_of(mine)) == (10, None)
+
+
 def test_a_small_stand_in_is_the_data_set():
     assert setting_of(settings("dataset=cifar-mini")) == setting_of(settings("dataset=cifar-10"))
 
@@ -130,7 +144,8 @@ def test_one_step_is_a_factor_of_two_or_another_kind():
     assert steps(skew="even") == [1.0]
     assert steps(dataset="cifar-10") == [1.0]
     assert steps(clients=40, held=4.0) == [1.0, 2.0]
-    assert steps(dataset="cifar-100") == [1.0, pytest.approx(math.log2(10))], "of other data other shares are held"
+    assert steps(dataset="cifar-100", total=100) == [1.0, pytest.approx(math.log2(10))], "other shares are held"
+    assert steps(dataset="mine.npz", total=None) == [1.0], "nobody knows"
     assert steps(other={"training.epochs": "1", "training.lr": "0.1"}) == [2.0], "each setting of training counts"
     assert steps(other={"model.kind": "mlp", "model.last": "x"}) == [1.0], "another model is one"
     assert steps(other={"training.epochs": "1", "model.kind": "mlp"}) == [1.0, 1.0]

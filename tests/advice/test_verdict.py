@@ -67,6 +67,32 @@ def test_a_lead_is_turned_around_by_what_can_be_seen_and_nothing_is_minus_zero()
         assert verdict.lead == f"{said} in the last ten rounds"
 
 
+def test_where_a_rival_is_too_close_its_number_stands_there_though_another_lead_is_smaller():
+    """FedDyn's three seeds lie far apart; ReBaFL is 0.8 behind on each."""
+    verdict = judge([entry("fedtrack", 80.0, 80.0, 80.0), entry("rebafl", 79.2, 79.2, 79.3),
+                     entry("feddyn", 79.0, 70.0, 85.0)])  # fmt: skip
+    assert verdict.names == "fedtrack or feddyn"
+    assert [lead.over.name for lead in verdict.leads] == ["feddyn", "rebafl"]
+    assert verdict.sure == "too close, 3 seeds, of 3 methods"
+
+
+def test_of_methods_that_nobody_is_ahead_of_the_one_compared_with_most_is_best():
+    """ReBaFL's higher mean is of another seed than FedTrack's."""
+    verdict = judge(
+        [entry("fedavg", 50.0, 70.0), entry("fedtrack", 65.0), entry("moon", 40.0), entry("rebafl", seed1=71.0)]
+    )
+    assert (verdict.best.name, verdict.compared) == ("fedtrack", 3)
+
+
+def test_what_one_of_a_circle_is_behind_it_is_not_ahead_of():
+    circle = [entry("fedavg", seed0=50.0, seed2=60.0), entry("rebafl", seed0=48.0, seed1=50.0),
+              entry("feddyn", seed1=48.0, seed2=66.0)]  # fmt: skip
+    verdict = judge(circle)
+    assert (verdict.best.name, verdict.leads[0].mean, verdict.leads[0].close) == ("feddyn", -2.0, True)
+    assert verdict.names == "feddyn or rebafl"
+    assert verdict.sentence(lambda each: each.name).startswith("feddyn is not clearly ahead of 2 other methods: ")
+
+
 def test_methods_that_rest_on_fewer_seeds_are_counted_beside_those_that_do_not():
     verdict = judge([entry("rebafl", 70.0, 72.0), entry("fedrs", 60.0, 63.0), entry("moon", 50.0)])
     assert verdict.sure == "clear, 2 seeds, of 3 methods, over 1 of them on fewer seeds"

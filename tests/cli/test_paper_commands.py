@@ -148,7 +148,10 @@ def test_the_claim_on_seconds_is_shown_by_what_the_benchmark_measured(tmp_path):
         ("[]", "cannot be read"),
         ("{", "cannot be read"),
         ('{"rebafl_to_fedavg": 3}', "cannot be read"),
-        ('{"rebafl_to_fedavg": {"ratio": 1.1, "spread": [1.0]}}', "cannot be read"),
+        ('{"rebafl_to_fedavg": {"ratio": 1.1, "spread": []}}', "cannot be read"),
+        ('{"rebafl_to_fedavg": {"ratio": 1.1, "spread": [1.2, 1.3]}}', "is no ratio of seconds"),
+        ('{"rebafl_to_fedavg": {"ratio": NaN, "spread": [1.0, 1.2]}}', "is no ratio of seconds"),
+        ('{"rebafl_to_fedavg": {"ratio": 1.1, "spread": [1.0, Infinity]}}', "is no ratio of seconds"),
     ],
 )
 def test_what_is_no_benchmark_is_refused(tmp_path, text, said):

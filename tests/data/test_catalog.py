@@ -138,3 +138,9 @@ def test_a_cached_data_set_with_a_flipped_bit_is_refused_or_the_same(tmp_path, m
     assert refused > 150
     path.write_bytes(whole)
     assert safetensors.numpy.load_file(path).keys() == arrays.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.KNOWN if name != "cifar-mini"])
+def test_how_many_training_images_there_are_is_said_alike(name):
+    known = catalog.KNOWN[name]
+    assert known.about.startswith(f"{known.training:,} + ")

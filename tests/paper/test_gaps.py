@@ -57,7 +57,7 @@ def test_numbers_of_table_1_beside_another_draw_are_shown_and_not_counted_again(
             keep_made(cell, tmp_path, 75.27 + off)
     words = gaps_in_words(gaps(item_results("table1", "authors-draw", folder=tmp_path)))
     assert "In 0 of the 1 cells" in words  # a flat curve: both measures are as far
-    assert "Not counted is how it is in cells whose numbers count once already, in table1, 0 of the 1." in words
+    assert "Not counted: 1 whose numbers count once already, in table1 (0 of them nearer)." in words
     assert "| second half | 1.00 | 1.00 |" in words
     assert "| FedAvg, authors-draw: fashion-mnist m=20 | 75.27 | +6.00 | +6.00 | 1 |" in words
 

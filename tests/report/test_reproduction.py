@@ -39,7 +39,7 @@ def test_the_first_thing_on_the_page_is_how_many_claims_were_decided_how(committ
     assert len(rows) == sum(len(find_item(name).claims) for name in item_names())
     decided = [row[2].strip("*") for row in rows]
     assert decided == sorted(decided, key=DECISIONS.index), "what is decided comes first"
-    words = {"depends": "depend on the measure"}
+    words = {"depends": "dependent on the measure"}
     counted = ", ".join(f"{decided.count(each)} {words.get(each, each)}" for each in DECISIONS if each in decided)
     assert f"**Of the paper's {len(rows)} claims, at its own scale: {counted}**" in text.split("## ")[0]
     for *_, verdict, number, of, seeds, measures, quick in rows:

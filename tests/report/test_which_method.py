@@ -85,9 +85,7 @@ def lead(values):
 
 
 def close(values):
-    return abs(fmean(values)) <= max(0.5, error(values)) + 1e-4 or (
-        fmean(values) * values.late < 0 and abs(values.late) > 0.05
-    )
+    return fmean(values) <= max(0.5, error(values)) + 1e-4 or values.late < -0.05
 
 
 def family(name):
@@ -95,7 +93,7 @@ def family(name):
 
 
 def ranked(anchor, keeping=True):
-    """The best, and the differences to all methods of other kinds: the smallest lead first."""
+    """The best, and the differences to all methods of other kinds: first the smallest of the leads that are close."""
     runs = {name: runs for name, _, runs in rows(anchor) if family(name) not in MARKS}
     runs = {name: own for name, own in runs.items() if keeping or family(name) not in STATEFUL}
     pairs = {
@@ -108,8 +106,8 @@ def ranked(anchor, keeping=True):
         return None, []
     wins = {one: sum(fmean(found) > 0 for (first, _), found in pairs.items() if first == one) for one in runs}
     best = max(runs, key=lambda one: (wins[one], fmean(accuracies(runs[one]).values())))
-    leads = sorted((fmean(found), other, found) for (first, other), found in pairs.items() if first == best)
-    return best, [(other, found) for _, other, found in leads]
+    leads = [(not close(found), fmean(found), other, found) for (first, other), found in pairs.items() if first == best]
+    return best, [(other, found) for *_, other, found in sorted(leads)]
 
 
 def sure(values):

@@ -36,7 +36,7 @@ def entry(name, *accuracies, swing=1.0, **by_seed):
 def setting(**changed):
     usual = {
         "dataset": "fashion-mnist", "skew": "pathological", "holds": "2 classes a client", "classes": 2.0,
-        "clients": 20, "share": 0.5, "held": 1.0,
+        "clients": 20, "share": 0.5, "held": 1.0, "total": 10,
     }  # fmt: skip
     return Setting(**{**usual, **changed})
 

@@ -1,16 +1,17 @@
-"""What was measured near a user's setting, and what does it say? The nearest condition of each data set and scale.
+"""What was measured near a user's setting, and what does it say?
 
-It has the fewest steps (`apart`), and is near if these are at most two; how long it was trained, and on how many images
-a client, is said but not counted. The scale comes first whose rounds are nearest to the user's; of another the nearest
-condition is added only if it is nearer, or if its best method was not run there. What to take is
-what the nearest of them says in which more than a few methods were compared, rounds counted as well.
+A condition is near that is at most two steps away (`apart`), on the user's own data set, or on any if none is near
+there; how long it was trained, and on how many images a client, is said but not counted. What to take is what the
+nearest firm one says, rounds counted as well: one of more than a few methods that is no hint. Others are shown with it
+that are nearer than all before, whose best method was not run in these, or that object: none of their best methods is
+the same, and they weigh as much.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
@@ -18,6 +19,7 @@ from ..algorithms.fedavg import FedAvg
 from ..base.config import KIND, plain
 from ..base.errors import UserError
 from ..data import Data, is_here
+from ..models.choice import KINDS as MODELS
 from ..runs.experiment import load_data, prepare
 from ..runs.settings import Settings
 from .limits import competing, ruled_out
@@ -34,12 +36,14 @@ SEEDS = range(3)
 class Near:
     """A condition that was measured, how far it is, and its verdict on the methods that a user can take.
 
-    `sizes` are not counted as steps: the user's number of something over that of the condition, and both in words.
+    `sizes` are not counted as steps: the user's number of something over that of the condition, and both in words; nor
+    are `halvings`, how often the larger number of rounds must be halved to be the smaller.
     """
 
     condition: Condition
     differences: tuple[tuple[float, str], ...]
     sizes: tuple[tuple[float, str], ...]
+    halvings: float
     verdict: Verdict
     stateless: Verdict | None
 
@@ -74,9 +78,27 @@ class Near:
         falls = "; it falls" if self.verdict.falls else ""
         return f"{self.verdict.lead}{falls}; {dataset} at {scale}, {near}"
 
-    def contradicts(self, other: Near) -> bool:
-        """Whether no method is named by both."""
-        return {entry.name for entry in self.verdict.level}.isdisjoint(entry.name for entry in other.verdict.level)
+    @property
+    def distance(self) -> tuple[float, float]:
+        """What is as many steps away is nearer if its rounds are more like the user's."""
+        return self.steps, self.halvings
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether more than a few methods were compared, and it is no hint."""
+        return not self.verdict.few and not self.is_hint
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """What decides is smallest: what is firm, then hints; the nearest, of the most methods and seeds."""
+        steps, leads = self.steps + PER_HALVING * self.halvings, self.verdict.leads
+        return not self.is_firm, self.verdict.few, steps, -self.verdict.compared, -len(leads[0].differences)
+
+    def objects_to(self, first: Near) -> bool:
+        """Whether it names none of the same methods, and weighs as much; a hint does where it is nearer."""
+        weighs = self.is_firm or not first.is_firm or (not self.verdict.few and self.steps < first.steps)
+        names = {entry.name for entry in first.verdict.level}
+        return weighs and names.isdisjoint(entry.name for entry in self.verdict.level)
 
     def lacks(self, entries: Sequence[Entry]) -> str:
         """Which of these methods, with any settings, were not run there; in words, or ''."""
@@ -110,14 +132,13 @@ class Advice:
         if not self.is_near:
             return "Nothing near it was measured. The nearest, which says little about yours:"
         first, *rest = self.found
-        how = "Of the two that were compared take" if first.verdict.few else "Take"
-        take = f"{'Only a hint, of few rounds on small data:' if first.is_hint else how} {first.verdict.names}"
         others: dict[str, str] = {}
         for near in rest:
-            if near.contradicts(first):
-                others.setdefault(near.verdict.names, near.source + near.lacks(first.verdict.level))
-        but = "".join(f" But {name} ({source})." for name, source in others.items())
-        return f"{take} ({first.source}).{but}{' Measure it.' if others else ''}"
+            if near.objects_to(first):
+                name = f"{', as a hint, ' if near.is_hint and not first.is_hint else ' '}{near.verdict.names}"
+                others.setdefault(name, near.source + near.lacks(first.verdict.level))
+        but = "".join(f" But{name} ({source})." for name, source in others.items())
+        return f"{_take(first)} {first.verdict.names} ({first.source}).{but}{' Measure it.' if others else ''}"
 
     @property
     def runs(self) -> int:
@@ -127,34 +148,74 @@ class Advice:
 
 def advise(settings: Settings, words: Sequence[str], measured: Measured, no_state: bool = False) -> Advice:
     """`words` are the user's own, for the command that measures it. Data that are here must be readable."""
+    MODELS.find(settings.model.kind)  # whatever it is given, a model must be there
     data = load_data(settings, say=lambda text: None) if is_here(settings.dataset) else None
-    mine = setting_of(settings, observe=True)
+    mine, images = setting_of(settings, observe=True, data=data), images_of(settings, data)
+    excluded = _excluded(measured, settings, no_state)
+    judged = [
+        Near(condition, tuple(apart(mine, condition.setting)), *_sizes(condition, settings.rounds, images), *verdicts)
+        for condition in measured.conditions
+        if (verdicts := _verdicts(condition, excluded))
+    ]
+    near = [one for one in judged if one.is_near]
+    near = [one for one in near if one.condition.setting.dataset == mine.dataset] or near
+    found = _shown(sorted(near, key=lambda one: one.rank)) or sorted(judged, key=lambda one: one.distance)[:1]
+    good = {entry.name for one in found for entry in (*one.verdict.level, one.verdict.leads[0].over)}
+    good = good if near else {one.verdict.best.name for one in judged}
+    methods = _named({"fedavg", *good} - excluded.keys(), settings)
+    return Advice(mine, tuple(found), excluded, methods, command(words, methods), _refused(settings, data))
+
+
+def _excluded(measured: Measured, settings: Settings, no_state: bool) -> dict[str, str]:
+    """The methods that cannot be had with these settings, and why; they may not be all."""
     names = {entry.name: entry.algorithm for condition in measured.conditions for entry in competing(condition)}
     reasons = {name: ruled_out(algorithm, settings, no_state) for name, algorithm in sorted(names.items())}
     excluded = {name: reason for name, reason in reasons.items() if reason}
     if names and len(excluded) == len(names):
         raise UserError(f"No method that was measured can be run so: {next(iter(excluded.values())).rstrip('.')}.")
-    judged = [near for condition in measured.conditions if (near := _near(mine, condition, excluded, settings))]
-    known = sorted({near.condition.setting.dataset for near in judged})
-    datasets = [mine.dataset] if mine.dataset in known else known
-    shorter = {scale: abs(log2(settings.rounds / rounds)) for scale, rounds in ROUNDS.items()}
-    found = [near for dataset in datasets for near in _said(judged, dataset, sorted(shorter, key=lambda s: shorter[s]))]
-    near_ones = sorted((near for near in found if near.is_near), key=lambda near: _rank(near, shorter))
-    found = near_ones or sorted(found, key=lambda near: near.steps)[:1]
-    good = {entry.name for near in near_ones for entry in (*near.verdict.level, near.verdict.leads[0].over)}
-    good = good or {near.verdict.best.name for near in judged}
-    own = settings.plain()["algorithm"]  # a settings file may have set what the sweep must set back
-    named = [
-        name_of({KIND: name.partition("[")[0], **plain(algorithm_of(name))}, own)
-        for name in sorted({"fedavg", *good} - excluded.keys())
-    ]
-    return Advice(mine, tuple(found), excluded, tuple(named), command(words, named), _refused(settings, data))
+    return excluded
 
 
-def _rank(near: Near, shorter: Mapping[str, float]) -> tuple[float, ...]:
-    """What decides comes first: those of more than a few methods, the nearest, those of the most methods and seeds."""
-    steps, verdict = near.steps + PER_HALVING * shorter[near.condition.scale], near.verdict
-    return verdict.few, steps, -verdict.compared, -len(verdict.leads[0].differences)
+def _verdicts(condition: Condition, excluded: dict[str, str]) -> tuple[Verdict, Verdict | None] | None:
+    """On the methods that can be had, and on those of them whose clients keep nothing; None if nothing was compared."""
+    entries = [entry for entry in competing(condition) if entry.name not in excluded]
+    verdict = judge(entries)
+    return (verdict, judge_stateless(entries)) if verdict else None
+
+
+def _shown(ranked: Sequence[Near]) -> list[Near]:
+    """The first, which decides, and those that add something to what is shown before them."""
+    shown: list[Near] = []
+    for near in ranked:
+        if not shown or _adds(near, shown):
+            shown.append(near)
+    return shown
+
+
+def _adds(near: Near, shown: Sequence[Near]) -> bool:
+    run = {entry.kind for one in shown for entry in one.condition.entries}
+    nearer = near.distance < min(one.distance for one in shown)
+    names = {one.verdict.names for one in shown}
+    return (
+        nearer or near.verdict.best.kind not in run or (near.objects_to(shown[0]) and near.verdict.names not in names)
+    )
+
+
+def _take(first: Near) -> str:
+    """How what decides is put."""
+    if first.is_hint:
+        return "Only a hint, from a smaller run:"
+    if first.verdict.few:
+        level = len(first.verdict.level) > 1
+        return "Two were compared, and neither leads:" if level else "Of the two that were compared take"
+    return "Take"
+
+
+def _named(names: Collection[str], settings: Settings) -> tuple[str, ...]:
+    """Methods as a sweep takes them; a settings file may have set what the sweep must set back."""
+    own = settings.plain()["algorithm"]
+    kinds = ({KIND: name.partition("[")[0], **plain(algorithm_of(name))} for name in sorted(names))
+    return tuple(name_of(kind, own) for kind in kinds)
 
 
 def _refused(settings: Settings, data: Data | None) -> str:
@@ -167,37 +228,16 @@ def _refused(settings: Settings, data: Data | None) -> str:
     return ""
 
 
-def _near(mine: Setting, condition: Condition, excluded: dict[str, str], settings: Settings) -> Near | None:
-    entries = [entry for entry in competing(condition) if entry.name not in excluded]
-    differences, verdict = tuple(apart(mine, condition.setting)), judge(entries)
-    sizes = tuple(_sizes(condition, settings))
-    return Near(condition, differences, sizes, verdict, judge_stateless(entries)) if verdict else None
-
-
-def _sizes(condition: Condition, settings: Settings) -> Iterator[tuple[float, str]]:
-    """Rounds and images a client that are twice or half the user's, or farther from them."""
-    rounds = ROUNDS[condition.scale], "rounds", settings.rounds
-    images = condition.images, "images a client", images_of(settings)
-    for measured, of, own in (rounds, images):
-        if measured and own and abs(log2(own / measured)) >= 1:
-            yield own / measured, f"its {measured} {of} (yours {own})"
-
-
-def _said(judged: Sequence[Near], dataset: str, scales: Sequence[str]) -> list[Near]:
-    """What is said of a data set, scale by scale: the nearest, and near ones of more than a few methods against it."""
-    said: list[Near] = []
-    for scale in scales:
-        here = [n for n in judged if (n.condition.scale, n.condition.setting.dataset) == (scale, dataset)]
-        here.sort(key=lambda near: near.steps)
-        if here and (not said or _adds(here[0], said)):
-            said.append(here[0])
-            said += [near for near in here[1:] if near.is_near and not near.verdict.few and near.contradicts(here[0])]
-    return said
-
-
-def _adds(near: Near, before: Sequence[Near]) -> bool:
-    run = {entry.kind for one in before for entry in one.condition.entries}
-    return near.steps < min(one.steps for one in before) or near.verdict.best.kind not in run
+def _sizes(condition: Condition, rounds: int, images: int | None) -> tuple[tuple[tuple[float, str], ...], float]:
+    """Rounds and images a client that are twice or half the user's, or farther from them; and the rounds' halvings."""
+    trained = ROUNDS[condition.scale]
+    pairs = (trained, "rounds", rounds), (condition.images, "images a client", images)
+    sizes = tuple(
+        (own / measured, f"its {measured} {of} (yours {own})")
+        for measured, of, own in pairs
+        if measured and own and abs(log2(own / measured)) >= 1
+    )
+    return sizes, abs(log2(rounds / trained))
 
 
 def command(words: Sequence[str], names: Sequence[str]) -> str:

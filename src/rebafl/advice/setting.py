@@ -12,7 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ..data import KNOWN, is_here
+from ..data import KNOWN, Data, is_here
 from ..paper.items import find_scale
 from ..population.given import Listed
 from ..population.participation import Always, Bernoulli, Fraction, Markov, Participation, Persistent, present_by
@@ -32,7 +32,7 @@ LEAST_AWAY = 0.05  # a smaller share of clients that are away is counted as this
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method meets, apart from the scale; None where it cannot be told."""
+    """What a method meets, apart from the scale; `total` classes are there in all. None where it cannot be told."""
 
     dataset: str
     skew: str
@@ -41,6 +41,7 @@ class Setting:
     clients: int
     share: float | None
     held: float | None
+    total: int | None
     lost: bool = False
     other: dict[str, str] = field(default_factory=dict)
 
@@ -64,11 +65,11 @@ class Setting:
         return ", ".join([self.dataset, self.holds, clients, self.there, self.drawn, *others])
 
 
-def setting_of(settings: Settings, observe: bool = False) -> Setting:
+def setting_of(settings: Settings, observe: bool = False, data: Data | None = None) -> Setting:
     """Of a run; `observe`: data that are here, traces and own code may be looked at, if nothing else tells."""
-    known = KNOWN.get(settings.dataset)
-    clients = settings.partition.clients
-    holds, classes = _holds(settings.partition, len(known.classes) if known else 10)
+    known = data or KNOWN.get(settings.dataset)
+    clients, total = settings.partition.clients, len(known.classes) if known else None
+    holds, classes = _holds(settings.partition, total or 10)
     if classes is None and observe and is_here(settings.dataset):
         classes, clients = dealt(settings)
         holds = f"classes dealt as unevenly as {classes:.1f} a client"
@@ -85,17 +86,19 @@ def setting_of(settings: Settings, observe: bool = False) -> Setting:
         clients,
         share,
         presence[1] if presence else None,
+        total,
         not isinstance(settings.delivery, Always),
         _other(settings),
     )
 
 
-def images_of(settings: Settings) -> int | None:
-    """How many images a client has, on average; None where only the data tell."""
+def images_of(settings: Settings, data: Data | None = None) -> int | None:
+    """How many images a client has, on average; None where only data tell that are not here."""
     partition, known = settings.partition, KNOWN.get(settings.dataset)
     if samples := getattr(partition, "samples", None):
         return int(samples)
-    return round(known.training / partition.clients) if known and partition.clients else None
+    total = len(data.y_train) if data else known.training if known else 0
+    return round(total / partition.clients) if total and partition.clients else None
 
 
 def _holds(partition: Partition, of: int) -> tuple[str, float | None]:
@@ -165,10 +168,10 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
     away = [None if share is None else max(LEAST_AWAY, 1 - share) for share in (mine.share, measured.share)]
     share = max(_steps(mine.share, measured.share), _steps(*away))
     skew = _steps(mine.classes, measured.classes) + (mine.skew != measured.skew)
-    total, own_total = (len(KNOWN[name].classes) if name in KNOWN else 0 for name in (measured.dataset, mine.dataset))
+    total = _steps(mine.total, measured.total) if mine.total and measured.total else 0.0
     parts = [
         (float(mine.dataset != measured.dataset), measured.dataset, mine.dataset),
-        (_steps(total, own_total) if total and own_total else 0.0, f"{total} classes in all", f"{own_total}"),
+        (total, f"{measured.total} classes in all", f"{mine.total}"),
         (skew, measured.holds, mine.holds),
         (_steps(mine.clients, measured.clients), f"{measured.clients} clients", f"{mine.clients}"),
         (share, measured.there, mine.there),

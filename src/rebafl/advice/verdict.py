@@ -2,8 +2,8 @@
 
 Two methods are compared by their differences on the seeds that both have. A lead that is at most half a point, or at
 most its standard error, or that the last ten rounds turn around, is too close; one seed is one seed. The best is the
-one that fewest other methods are ahead of, the next the one over which its lead is smallest. Two methods alone say
-little: they are few.
+one that fewest other methods are ahead of, and of these the one that was compared with most; the next is the one over
+which its lead is smallest, of those that are too close to it, if any is. Two methods alone say little: they are few.
 """
 
 from __future__ import annotations
@@ -54,13 +54,9 @@ class Lead:
         return fmean(self.of.cells[seed].last - self.over.cells[seed].last for seed in self.differences)
 
     @property
-    def turned(self) -> bool:
-        """Whether the other one is ahead in the last ten rounds."""
-        return self.mean * self.late < 0 and abs(self.late) > SAME
-
-    @property
     def close(self) -> bool:
-        return abs(self.mean) <= max(CLOSE, self.error) or self.turned
+        """Whether it is no lead to speak of, or none at all: a negative one, or negative in the last ten rounds."""
+        return self.mean <= max(CLOSE, self.error) or self.late < -SAME
 
     @property
     def sure(self) -> str:
@@ -78,7 +74,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best of some methods, its leads over those of other kinds, the smallest first, and the steadiest of all."""
+    """The best of some methods, its leads over those of other kinds, the one that decides first, and the steadiest."""
 
     best: Entry
     leads: tuple[Lead, ...]
@@ -110,7 +106,7 @@ class Verdict:
 
     @property
     def lead(self) -> str:
-        """The smallest, how sure it is, of how many methods, and the smallest of the last ten rounds."""
+        """The one that decides, how sure it is, of how many methods, and the smallest of the last ten rounds."""
         first, late = self.leads[0], self.late
         said = self.sure if first.close else f"{first}, {self.sure}"
         over = "" if late.over is first.over else f" over {late.over.name}"
@@ -118,7 +114,7 @@ class Verdict:
 
     @property
     def sure(self) -> str:
-        """How sure the smallest lead is, of how many methods."""
+        """How sure the lead that decides is, of how many methods."""
         thin = f", over {len(self._thin)} of them on fewer seeds" if self._thin else ""
         return f"{self.leads[0].sure}, of {self.compared} methods{thin}"
 
@@ -140,8 +136,8 @@ class Verdict:
 
     @property
     def named(self) -> list[tuple[Entry, list[int]]]:
-        """All methods of which the sentence has a number, and the seeds that it rests on."""
-        leads = [*self.deciding, *([self.late] if self.ends_otherwise else [])]
+        """The best, all that are level with it or in the sentence, and the seeds that this rests on."""
+        leads = [lead for lead in self.leads if lead.close or lead in self.deciding or lead is self.late]
         sides = [(side, [*lead.differences]) for lead in leads for side in (lead.of, lead.over)]
         return [*sides, (self.best, [*self.best.cells]), (self.calm, [*self.calm.cells])]
 
@@ -190,13 +186,15 @@ def judge(entries: Sequence[Entry]) -> Verdict | None:
     ahead = {of.name: [lead for over in entries if _says(lead := Lead(of, over))] for of in entries}
     if not any(ahead.values()):
         return None
-    best = min(entries, key=lambda entry: (_beaten_by(ahead[entry.name]), -mean(entry)))
-    return Verdict(best, tuple(sorted(ahead[best.name], key=lambda lead: lead.mean)), min(entries, key=swing))
+    best = min(entries, key=lambda entry: (*_beaten_by(ahead[entry.name]), -mean(entry)))
+    leads = sorted(ahead[best.name], key=lambda lead: (not lead.close, lead.mean))
+    return Verdict(best, tuple(leads), min(entries, key=swing))
 
 
-def _beaten_by(leads: Sequence[Lead]) -> float:
-    """How many other methods are ahead, with any of their settings; of what has no seed in common nobody knows."""
-    return len({lead.over.kind for lead in leads if lead.mean < 0}) if leads else inf
+def _beaten_by(leads: Sequence[Lead]) -> tuple[float, int]:
+    """How many other methods are ahead, with any of their settings, and of how many; the fewest and most are best."""
+    ahead, compared = {lead.over.kind for lead in leads if lead.mean < 0}, {lead.over.kind for lead in leads}
+    return len(ahead) if leads else inf, -len(compared)  # of what has no seed in common nobody knows
 
 
 def _says(lead: Lead) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import isfinite
 from operator import attrgetter
 from typing import Annotated
@@ -24,7 +25,8 @@ NAME = attrgetter("name")
 SHOWN = 3  # files behind a condition
 OURS = (
     "tuned here for longer than the others, which at the paper's scale have the settings of their papers; and earlier "
-    "forms of it were seen on test images with 50 clients of which a tenth was there (docs/beyond.md)."
+    "forms of it were seen on test images with 50 clients of which a tenth was there (docs/beyond.md). With 3,000 iid "
+    "images a client FedAvg was ahead of it (docs/algorithms/fedtrack.md)."
 )
 NoState = Annotated[bool, typer.Option("--no-state", help="Clients may keep nothing from round to round.")]
 
@@ -66,8 +68,7 @@ def _show(advice: Advice, measured: Measured) -> None:
     for near in advice.found:
         _show_near(near, measured)
     _print("")
-    said = [verdict for near in advice.found for verdict in (near.verdict, near.stateless) if verdict]
-    level = {entry.name: entry.algorithm for verdict in said for entry in verdict.level}
+    level = {entry.name: entry.algorithm for near in advice.found for entry in _level(near)}
     if ours := [name for name, algorithm in level.items() if is_ours(algorithm)]:
         _print(f"Of this project: {', '.join(ours)}; {OURS}", "dim")
     for reason in dict.fromkeys(advice.excluded.values()):
@@ -87,12 +88,12 @@ def _show_near(near: Near, measured: Measured) -> None:
     _print(f"  {verdict.sentence(NAME)}")
     if near.stateless:
         _print(f"  If clients keep no state: {near.stateless.sentence(NAME)}")
-    for entry in verdict.level:
+    for entry in _level(near):
         ratio = measured.seconds.get(entry.kind)
         seconds = f"{ratio[0]:.2f} times FedAvg's seconds" if ratio else "seconds not measured"
         size = f"{entry.up / 1000:.0f} kB up, {entry.down / 1000:.0f} kB down a client and round"
         _print(f"  {entry.name}: {size}; {seconds}; clients keep: {entry.algorithm.costs.state}; {_given_away(entry)}")
-    files = _files(verdict, condition.scale)
+    files = _files([verdict, *filter(None, [near.stateless])], condition.scale)
     more = f" and {len(files) - SHOWN} more (--json has them all)" if len(files) > SHOWN else ""
     _print(f"  from {', '.join(files[:SHOWN])}{more}", "dim")
 
@@ -105,9 +106,16 @@ def _given_away(entry: Entry) -> str:
     )
 
 
-def _files(verdict: Verdict, scale: str) -> list[str]:
+def _level(near: Near) -> list[Entry]:
+    """The methods that may be taken, those whose clients keep nothing among them."""
+    level = [*near.verdict.level, *(near.stateless.level if near.stateless else [])]
+    return list({entry.name: entry for entry in level}.values())
+
+
+def _files(verdicts: Sequence[Verdict], scale: str) -> list[str]:
     """The cells of the methods that are named."""
-    cells = [entry.cells[seed] for entry, seeds in verdict.named for seed in seeds]
+    named = [pair for verdict in verdicts for pair in verdict.named]
+    cells = [entry.cells[seed] for entry, seeds in named for seed in seeds]
     return list(dict.fromkeys(f"results/{scale}/{cell.file}.json" for cell in cells))
 
 
@@ -154,5 +162,5 @@ def _plain_verdict(verdict: Verdict, scale: str) -> Plain:
         "uploads_beside_weights_and_counts": shared_in_words(best.algorithm),
         "limits": limits_in_words(best.algorithm),
         "leads": leads,
-        "cells": _files(verdict, scale),
+        "cells": _files([verdict], scale),
     }

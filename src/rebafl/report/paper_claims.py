@@ -31,7 +31,7 @@ def bold(decision: str) -> str:
 def counted(readings: Sequence[Reading]) -> str:
     """How many claims were decided how, in words."""
     count = Counter(reading.decision for reading in readings)
-    words = {decision: decision for decision in DECISIONS} | {DEPENDS: "depend on the measure"}
+    words = {decision: decision for decision in DECISIONS} | {DEPENDS: "dependent on the measure"}
     return ", ".join(f"{count[decision]} {words[decision]}" for decision in DECISIONS if count[decision])
 
 
@@ -131,13 +131,15 @@ def gaps_in_words(every: Sequence[Gap]) -> str:
         for gap in every
     ]
     table = markdown_table(("cell", "paper", "second half − paper", "best − paper", "seeds", "not counted"), rows)
-    not_counted = "; ".join(f"{reason}, {_nearer(those)}" for reason, those in left_out.items())
+    not_counted = "; ".join(
+        f"{len(those)} {reason} ({_nearer_by_second_half(those)} of them nearer)" for reason, those in left_out.items()
+    )
     by_clients = "; ".join(f"{gap.name} {gap.by_measure['second_half']:+.2f}" for gap in others)
     return (
         f"The paper does not say of which round its tables are. In {_nearer(cells)} cells that were run at "
         "its scale and that it prints a number for, the mean over the second half of the rounds is nearer to that "
         f"number than the best round ({_by_place(cells)})."
-        f"{f' Not counted is how it is in cells {not_counted}.' if not_counted else ''} "
+        f"{f' Not counted: {not_counted}.' if not_counted else ''} "
         "Absolute gaps in points, FedDyn by its cloud model as in the authors' code:\n\n"
         f"{summary}\n\n"
         + (

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from statistics import fmean
 
@@ -198,8 +199,10 @@ def read_race(path: Path) -> Plain:
         measured: Plain = json.loads(path.read_text(encoding="utf-8"))
         if not (ratios := measured.get("rebafl_to_fedavg")):
             return {}
-        low, high = map(float, ratios["spread"])
-        return {"rebafl_to_fedavg": {"ratio": float(ratios["ratio"]), "spread": [low, high]}}
+        ratio, (low, high) = float(ratios["ratio"]), map(float, ratios["spread"])
+        if not 0 < low <= ratio <= high < inf:
+            raise ValueError(f"{ratio} with a spread from {low} to {high} is no ratio of seconds")
+        return {"rebafl_to_fedavg": {"ratio": ratio, "spread": [low, high]}}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:

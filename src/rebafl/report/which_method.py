@@ -80,7 +80,7 @@ def _place(section: Section) -> str:
 def _answer(section: Section, verdict: Verdict) -> Sequence[str]:
     """A line of the short table; bold is what more than a few methods were compared for, in more than a few rounds."""
     setting, scale = section.condition.setting, section.condition.scale
-    there = f"{setting.share:.0%}{' of uploads' if setting.lost else ''}"
+    there = setting.there.removesuffix(" there").removesuffix(" arriving")
     firm = not verdict.few and scale != SMALLEST
     names = f"**{verdict.names}**" if firm else verdict.names
     stateless = f"{section.stateless.names} ({section.stateless.lead})" if section.stateless else "not compared"
