@@ -193,6 +193,10 @@ CLOUD = "its cloud model"
 FOUND = {
     "Fashion-MNIST, 20 clients, half of them there": ("table1", "fashion-mnist m=20"),
     "CIFAR-10, 20 clients, half of them there": ("table1", "cifar-10 m=20"),
+    "Fashion-MNIST, 20 clients, classes and rounds as the ReBaFL authors' code draws them": (
+        "authors-draw",
+        "fashion-mnist m=20",
+    ),
     "Fashion-MNIST, 50 clients, a tenth of them there": ("fig-dropout", "Fashion-MNIST, p = 0.1"),
     "CIFAR-10, 50 clients, a tenth of them there": ("fig-dropout", "CIFAR-10, p = 0.1"),
     "Fashion-MNIST, 20 clients, 2 to 5 classes, a fifth to half of them there": ("clustered", "fashion-mnist"),
@@ -237,8 +241,8 @@ def test_what_the_readme_says_of_other_windows_is_what_the_files_say(curves):
     assert min(leads["second_half"].values()) > 0
     behind_by_best = {name: lead for name, lead in leads["best"].items() if lead < 0}
     assert behind_by_best.keys() == {name for name in FOUND if name.startswith(("Fashion-MNIST", "CIFAR-10, 500"))}
-    (close,) = (name for name, lead in behind_by_best.items() if lead >= -0.5)
-    assert close.startswith("Fashion-MNIST, 20 clients, half")
+    close = [name for name, lead in behind_by_best.items() if lead >= -0.5]
+    assert close == [name for name in FOUND if name.startswith("Fashion-MNIST")][:2]
 
 
 def test_what_the_readme_says_was_found_is_what_the_files_say(curves):
