@@ -87,6 +87,34 @@ def test_what_objects_must_be_of_more_than_two_methods_and_no_mere_hint():
     assert len(advice.found) == 2
 
 
+def test_a_method_with_other_settings_does_not_object_to_itself():
+    tuned = (entry("rebafl[mu=5.0]", 70.0), *OTHERS[1:])
+    (only,) = advise(settings(*WORDS), WORDS, Measured((condition(*THREE), condition(*tuned, clients=30)))).found
+    assert only.verdict.best.name == "rebafl"
+
+
+def test_a_hint_whose_rounds_are_nearer_objects():
+    conditions = [condition(*THREE, scale="beyond/report"), condition(*OTHERS, scale="quick", images=100)]
+    take = advise(settings(*WORDS, "rounds=20"), WORDS, Measured(tuple(conditions))).take
+    assert take.startswith("Take rebafl (")
+    assert " But, as a hint, fedrs (" in take
+
+
+def test_the_nearest_of_ones_own_kind_of_split_is_shown_though_another_is_nearer():
+    mine = (*WORDS, "partition.clients=30")
+    near = condition(*THREE, skew="even", clients=30), condition(*THREE, clients=75), condition(*THREE, clients=80)
+    advice = advise(settings(*mine), mine, Measured(near))
+    assert [one.condition.setting.clients for one in advice.found] == [30, 75]
+
+
+def test_what_else_was_set_is_said_of_what_is_named():
+    other = condition(*THREE, other={"training.epochs": "1"})
+    assert (
+        "fashion-mnist training.epochs=1 at the paper's scale"
+        in advise(settings(*WORDS), WORDS, Measured((other,))).take
+    )
+
+
 def test_a_model_that_nobody_has_is_refused_wherever_the_data_are(tmp_path, monkeypatch):
     monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
     for dataset in ("fashion-mini", "mnist"):
@@ -180,11 +208,11 @@ HINT = (
         ([condition(*THREE)], f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, like yours)."),
         (
             [condition(*PLAIN)],
-            f"Of the two that were compared take rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours).",
+            f"Only two were compared, of which rebafl was ahead (+10.0, one seed, of 2 methods; {MINE}, like yours).",
         ),
         (
             [condition(entry("rebafl", 70.0), entry("fedavg", 69.9))],
-            f"Two were compared, and neither leads: rebafl or fedavg (too close, one seed, of 2 methods; {MINE}, "
+            f"Only two were compared, and neither leads: rebafl or fedavg (too close, one seed, of 2 methods; {MINE}, "
             "like yours).",
         ),
         (
@@ -197,13 +225,13 @@ HINT = (
         ),
         (  # twenty rounds say less of 200 than 30 clients of 20
             [condition(*THREE, clients=30), condition(*OTHERS, scale="quick")],
-            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours). "
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 0.6 steps from yours; fedrs not run there). "
             "But, as a hint, fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
             "like yours but for its size; rebafl not run there). Measure it.",
         ),
         (  # and 80
             [condition(*THREE, clients=80), condition(*OTHERS, scale="quick")],
-            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours). "
+            f"Take rebafl (+10.0, one seed, of 3 methods; {MINE}, 2.0 steps from yours; fedrs not run there). "
             "But, as a hint, fedrs (+10.0, one seed, of 3 methods; fashion-mnist at the quick scale, "
             "like yours but for its size; rebafl not run there). Measure it.",
         ),
@@ -213,7 +241,8 @@ HINT = (
         ),
         (  # two methods alone decide nothing where more were compared
             [condition(*PLAIN), condition(*OTHERS, scale="quick")],
-            f"{HINT} But rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours; fedrs not run there). "
+            f"{HINT.removesuffix(').')}; rebafl not run there). "
+            f"But rebafl (+10.0, one seed, of 2 methods; {MINE}, like yours; fedrs not run there). "
             "Measure it.",
         ),
         ([condition(*THREE, clients=900)], "Nothing near it was measured. The nearest, which says little about yours:"),

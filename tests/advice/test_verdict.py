@@ -82,6 +82,8 @@ def test_of_methods_that_nobody_is_ahead_of_the_one_compared_with_most_is_best()
         [entry("fedavg", 50.0, 70.0), entry("fedtrack", 65.0), entry("moon", 40.0), entry("rebafl", seed1=71.0)]
     )
     assert (verdict.best.name, verdict.compared) == ("fedtrack", 3)
+    said = judge([entry("rebafl", 70.0, 74.0), entry("fedavg", 60.0)]).sentence(lambda each: each.name)
+    assert ": 72.0 ± 2.8 over 2 seeds, +10.0 over fedavg (one seed)." in said
 
 
 def test_what_one_of_a_circle_is_behind_it_is_not_ahead_of():

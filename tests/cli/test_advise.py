@@ -107,6 +107,17 @@ def test_methods_that_are_ruled_out_are_named():
     assert "protect.clip cannot cover means and scatter" in advise(*LIKE, "protect.noise=1", "protect.clip=1")
 
 
+def test_what_cannot_be_told_of_data_that_are_not_here_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
+    text = advise("dataset=hf:somebody/something")
+    assert "How many classes there are in all cannot be told before the data are here; they count as 10." in text
+    assert "once its data are here and show that it can be run, 12 runs: rebafl sweep dataset=hf:" in text
+    assert "cannot be told" not in advise("dataset=fashion-mini")
+    text = advise("dataset=hf:somebody/something", "partition=natural")
+    assert "not near yours (how far cannot be told): " in text
+    assert "20 clients, yours unknown" in text
+
+
 def test_json_has_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("REBAFL_DATA", str(tmp_path))
     found = json.loads(advise(*LIKE, "--json"))

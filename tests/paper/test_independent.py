@@ -253,6 +253,14 @@ def test_what_the_readme_says_of_other_windows_is_what_the_files_say(curves):
     furthest = max(-lead for name, lead in behind_by_best.items() if name.startswith("Fashion-MNIST"))
     assert f"on Fashion-MNIST by up to {furthest:.1f} (" in beyond
     assert f"ten by {low:.1f} to {high:.1f} points, and with 500 clients" in beyond
+    usual = [lead for name, lead in leads["second_half"].items() if "00 clients" not in name]
+    assert f"by {min(usual):.1f} to {max(usual):.1f} (with 100 clients by {highest:.1f}" in beyond
+    for item, condition in (("fig-dropout", "Fashion-MNIST, p = 0.1"), ("clustered", "fashion-mnist")):
+        track, rebafl = curves(item, "FedTrack", condition), curves(item, "ReBaFL", condition)
+        half = [number(track[seed], "second_half") - number(rebafl[seed], "second_half") for seed in (0, 1)]
+        late = number(rebafl[1], "last10") - number(track[1], "last10")
+        assert f"{half[0]:+.1f}{' on seed 0' * (item == 'fig-dropout')} and {half[1]:+.1f}" in beyond
+        assert re.search(rf"{half[1]:.1f} behind( in the second half)?, {late:.1f} ahead", " ".join(text.split()))
     close = [name for name, lead in behind_by_best.items() if lead >= -0.5]
     assert close == [name for name in FOUND if name.startswith("Fashion-MNIST")][:2]
 

@@ -3,8 +3,8 @@
 A condition is near that is at most two steps away (`apart`), on the user's own data set, or on any if none is near
 there; how long it was trained, and on how many images a client, is said but not counted. What to take is what the
 nearest firm one says, rounds counted as well: one of more than a few methods that is no hint. Others are shown with it
-that are nearer than all before, whose best method was not run in these, or that object: none of their best methods is
-the same, and they weigh as much.
+that are nearer than all before, the first whose split is of the user's kind, whose best method was not run in these,
+or that object: none of their best methods is the same, and they weigh as much.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import log2
+from math import isfinite, log2
 
 from ..algorithms.fedavg import FedAvg
 from ..base.config import KIND, plain
@@ -37,10 +37,12 @@ class Near:
     """A condition that was measured, how far it is, and its verdict on the methods that a user can take.
 
     `sizes` are not counted as steps: the user's number of something over that of the condition, and both in words; nor
-    are `halvings`, how often the larger number of rounds must be halved to be the smaller.
+    are `halvings`, how often the larger number of rounds must be halved to be the smaller. `own_split`: who holds what
+    is of the user's kind.
     """
 
     condition: Condition
+    own_split: bool
     differences: tuple[tuple[float, str], ...]
     sizes: tuple[tuple[float, str], ...]
     halvings: float
@@ -67,16 +69,18 @@ class Near:
         if not self.differences:
             return f"like yours{sizes}"
         differences = "; ".join(words for _, words in self.differences)
-        return f"{'near yours' if self.is_near else 'not near yours'} ({self.steps:.1f} steps): {differences}{sizes}"
+        how_far = f"{self.steps:.1f} steps" if isfinite(self.steps) else "how far cannot be told"
+        return f"{'near yours' if self.is_near else 'not near yours'} ({how_far}): {differences}{sizes}"
 
     @property
     def source(self) -> str:
         """Where it is from, for one line: how sure, of how many methods, at which scale, how near."""
         near = f"{self.steps:.1f} steps from yours" if self.differences else "like yours"
         near += " but for its size" if self.sizes else ""
-        dataset, scale = self.condition.setting.dataset, TITLES[self.condition.scale]
+        setting, scale = self.condition.setting, TITLES[self.condition.scale]
+        of = " ".join([setting.dataset, *(f"{name}={value}" for name, value in setting.other.items())])
         falls = "; it falls" if self.verdict.falls else ""
-        return f"{self.verdict.lead}{falls}; {dataset} at {scale}, {near}"
+        return f"{self.verdict.lead}{falls}; {of} at {scale}, {near}"
 
     @property
     def distance(self) -> tuple[float, float]:
@@ -96,15 +100,19 @@ class Near:
 
     def objects_to(self, first: Near) -> bool:
         """Whether it names none of the same methods, and weighs as much; a hint does where it is nearer."""
-        weighs = self.is_firm or not first.is_firm or (not self.verdict.few and self.steps < first.steps)
-        names = {entry.name for entry in first.verdict.level}
-        return weighs and names.isdisjoint(entry.name for entry in self.verdict.level)
+        weighs = self.is_firm or not first.is_firm or (not self.verdict.few and self.distance < first.distance)
+        return weighs and self.kinds.isdisjoint(first.kinds)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The best methods, whatever their settings."""
+        return {entry.kind for entry in self.verdict.level}
 
     def lacks(self, entries: Sequence[Entry]) -> str:
         """Which of these methods, with any settings, were not run there; in words, or ''."""
         run = {entry.kind for entry in self.condition.entries}
-        missing = " and ".join(entry.name for entry in entries if entry.kind not in run)
-        return f"; {missing} not run there" if missing else ""
+        missing = dict.fromkeys(entry.name for entry in entries if entry.kind not in run)
+        return f"; {' and '.join(missing)} not run there" if missing else ""
 
 
 @dataclass(frozen=True)
@@ -132,13 +140,13 @@ class Advice:
         if not self.is_near:
             return "Nothing near it was measured. The nearest, which says little about yours:"
         first, *rest = self.found
-        others: dict[str, str] = {}
-        for near in rest:
-            if near.objects_to(first):
-                name = f"{', as a hint, ' if near.is_hint and not first.is_hint else ' '}{near.verdict.names}"
-                others.setdefault(name, near.source + near.lacks(first.verdict.level))
-        but = "".join(f" But{name} ({source})." for name, source in others.items())
-        return f"{_take(first)} {first.verdict.names} ({first.source}).{but}{' Measure it.' if others else ''}"
+        others = [near for near in rest if near.objects_to(first)]
+        but = ""
+        for near in others:
+            name = f"{', as a hint, ' if near.is_hint and not first.is_hint else ' '}{near.verdict.names}"
+            but += f" But{name} ({near.source}{near.lacks(first.verdict.level)})."
+        missing = first.lacks([entry for near in others for entry in near.verdict.level])
+        return f"{_take(first)} ({first.source}{missing}).{but}{' Measure it.' if others else ''}"
 
     @property
     def runs(self) -> int:
@@ -153,7 +161,13 @@ def advise(settings: Settings, words: Sequence[str], measured: Measured, no_stat
     mine, images = setting_of(settings, observe=True, data=data), images_of(settings, data)
     excluded = _excluded(measured, settings, no_state)
     judged = [
-        Near(condition, tuple(apart(mine, condition.setting)), *_sizes(condition, settings.rounds, images), *verdicts)
+        Near(
+            condition,
+            condition.setting.skew == mine.skew,
+            tuple(apart(mine, condition.setting)),
+            *_sizes(condition, settings.rounds, images),
+            *verdicts,
+        )
         for condition in measured.conditions
         if (verdicts := _verdicts(condition, excluded))
     ]
@@ -195,20 +209,20 @@ def _shown(ranked: Sequence[Near]) -> list[Near]:
 def _adds(near: Near, shown: Sequence[Near]) -> bool:
     run = {entry.kind for one in shown for entry in one.condition.entries}
     nearer = near.distance < min(one.distance for one in shown)
-    names = {one.verdict.names for one in shown}
-    return (
-        nearer or near.verdict.best.kind not in run or (near.objects_to(shown[0]) and near.verdict.names not in names)
-    )
+    splits = near.own_split and not any(one.own_split for one in shown)
+    objects = near.objects_to(shown[0]) and near.kinds not in [one.kinds for one in shown]
+    return nearer or splits or objects or near.verdict.best.kind not in run
 
 
 def _take(first: Near) -> str:
-    """How what decides is put."""
+    """What decides, put as firmly as it is."""
+    names = first.verdict.names
     if first.is_hint:
-        return "Only a hint, from a smaller run:"
+        return f"Only a hint, from a smaller run: {names}"
     if first.verdict.few:
         level = len(first.verdict.level) > 1
-        return "Two were compared, and neither leads:" if level else "Of the two that were compared take"
-    return "Take"
+        return f"Only two were compared, {f'and neither leads: {names}' if level else f'of which {names} was ahead'}"
+    return f"Take {names}"
 
 
 def _named(names: Collection[str], settings: Settings) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ def apart(mine: Setting, measured: Setting) -> Iterator[tuple[float, str]]:
         (float(mine.dataset != measured.dataset), measured.dataset, mine.dataset),
         (total, f"{measured.total} classes in all", f"{mine.total}"),
         (skew, measured.holds, mine.holds),
-        (_steps(mine.clients, measured.clients), f"{measured.clients} clients", f"{mine.clients}"),
+        (_steps(mine.clients, measured.clients), f"{measured.clients} clients", f"{mine.clients or 'unknown'}"),
         (share, measured.there, mine.there),
         (_steps(mine.held, measured.held), measured.drawn, mine.drawn),
     ]

@@ -151,7 +151,9 @@ class Verdict:
         first, others = self.leads[0], self.compared - 1
         ahead = f"is {'not clearly ' if first.close else ''}ahead of {others} other method{'s' * (others > 1)}"
         leads = " and ".join(f"{lead} over {named(lead.over)}" for lead in self.deciding)
-        text = f"{named(self.best)} {ahead}: {accuracy(self.best)}, {leads} ({first.sure}).{self._where_thin}"
+        seeds = len(self.best.cells)
+        of = f"{accuracy(self.best)}{f' over {seeds} seeds' if seeds != len(first.differences) else ''}"
+        text = f"{named(self.best)} {ahead}: {of}, {leads} ({first.sure}).{self._where_thin}"
         return f"{text}{self._at_the_end(named)} {self._how_steady(named)}"
 
     def _at_the_end(self, named: Named) -> str:

@@ -18,6 +18,7 @@ from ..advice.nearest import Advice, Near
 from ..advice.setting import STANDS_FOR
 from ..advice.verdict import Verdict, mean, swing
 from ..base.config import Plain
+from ..data import is_here
 from .terminal import AsJson, out
 from .words import Words, read_words
 
@@ -54,6 +55,9 @@ def advise(words: Words = None, no_state: NoState = False, as_json: AsJson = Fal
         stand_in = f" ({settings.dataset} counts as it)" if settings.dataset in STANDS_FOR else ""
         _print(f"Your setting: {advice.setting}{stand_in}.")
         _show(advice, measured)
+        once = "once it can be run, " if advice.refused else ""
+        once = once if is_here(settings.dataset) else "once its data are here and show that it can be run, "
+        _print(f"To measure it in your own setting, {once}{advice.runs} runs: {advice.again}")
 
 
 def _show(advice: Advice, measured: Measured) -> None:
@@ -64,6 +68,8 @@ def _show(advice: Advice, measured: Measured) -> None:
             "Who holds which classes cannot be told before the data are here (rebafl data get); get them, or name a "
             "partition like yours, such as partition=dirichlet."
         )
+    if advice.setting.total is None:
+        _print("How many classes there are in all cannot be told before the data are here; they count as 10.")
     _print(advice.take, "bold")
     for near in advice.found:
         _show_near(near, measured)
@@ -74,7 +80,6 @@ def _show(advice: Advice, measured: Measured) -> None:
     for reason in dict.fromkeys(advice.excluded.values()):
         names = [name for name, own in advice.excluded.items() if own == reason]
         _print(f"Left out: {', '.join(names)}, since {reason.rstrip('.')}.", "dim")
-    _print(f"To measure it in your own setting, {advice.runs} runs: {advice.again}")
 
 
 def _print(text: str, style: str = "") -> None:
@@ -120,7 +125,8 @@ def _files(verdicts: Sequence[Verdict], scale: str) -> list[str]:
 
 
 def _plain(advice: Advice) -> Plain:
-    take = [entry.name for entry in advice.found[0].verdict.level] if advice.is_near else []
+    first = advice.found[0] if advice.is_near else None
+    take = [entry.name for entry in first.verdict.level] if first and first.is_firm else []
     said = {"setting": str(advice.setting), "near": advice.is_near, "methods": take, "take": advice.take}
     said |= {"excluded": advice.excluded, "run": advice.again, "refused": advice.refused}
     return {**said, "found": [_plain_near(near) for near in advice.found]}
